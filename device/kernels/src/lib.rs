@@ -1,0 +1,1 @@
+//! warpstore's own kernels and the emulated-SSD kernel.

@@ -1,0 +1,1 @@
+//! The cache's state machine: line table, clock, pins.

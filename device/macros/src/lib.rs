@@ -1,0 +1,1 @@
+//! #[kernel] and #[launch_bounds].

@@ -1,0 +1,1 @@
+//! An emulated NVMe controller with a timing model.

@@ -1,0 +1,1 @@
+//! Submission and completion rings as the submitter sees them.

@@ -1,0 +1,141 @@
+//! Shared words on the host: `core::sync::atomic` over raw addresses, and time.
+#![allow(unsafe_code, reason = "atomics over raw addresses")]
+// UNSAFETY: the addresses come from `NativeCell::new` and `NativeCells::new`, whose callers
+// vouch for them.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence as atomic_fence};
+
+use super::schedule;
+use crate::{Order, Scope, System};
+
+/// The operations that a word type has on this machine. Callers vouch that `at` is valid and
+/// aligned, as `NativeCell::new` says.
+#[expect(missing_docs, reason = "each method is the machine's form of the Cell method of its name")]
+pub trait MachineWord: Sized {
+    unsafe fn load<S: Scope>(at: *mut Self, order: Order) -> Self;
+    unsafe fn store<S: Scope>(at: *mut Self, value: Self, order: Order);
+    unsafe fn compare_exchange<S: Scope>(at: *mut Self, old: Self, new: Self, order: Order) -> Self;
+    unsafe fn fetch_add<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
+    unsafe fn fetch_or<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
+    unsafe fn fetch_and<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
+}
+
+fn both(order: Order) -> Ordering {
+    match order {
+        Order::Relaxed => Ordering::Relaxed,
+        Order::Acquire => Ordering::Acquire,
+        Order::Release => Ordering::Release,
+        Order::AcqRel => Ordering::AcqRel,
+    }
+}
+
+fn loading(order: Order) -> Ordering {
+    if order == Order::Relaxed { Ordering::Relaxed } else { Ordering::Acquire }
+}
+
+fn storing(order: Order) -> Ordering {
+    if order == Order::Relaxed { Ordering::Relaxed } else { Ordering::Release }
+}
+
+macro_rules! machine_word {
+    ($word:ty, $atomic:ty) => {
+        impl MachineWord for $word {
+            #[inline]
+            unsafe fn load<S: Scope>(at: *mut Self, order: Order) -> Self {
+                schedule::interleave();
+                // SAFETY: the caller vouches for the address.
+                unsafe { <$atomic>::from_ptr(at) }.load(loading(order))
+            }
+            #[inline]
+            unsafe fn store<S: Scope>(at: *mut Self, value: Self, order: Order) {
+                schedule::interleave();
+                // SAFETY: the caller vouches for the address.
+                unsafe { <$atomic>::from_ptr(at) }.store(value, storing(order));
+            }
+            #[inline]
+            unsafe fn compare_exchange<S: Scope>(
+                at: *mut Self,
+                old: Self,
+                new: Self,
+                order: Order,
+            ) -> Self {
+                schedule::interleave();
+                // SAFETY: the caller vouches for the address.
+                let word = unsafe { <$atomic>::from_ptr(at) };
+                match word.compare_exchange(old, new, both(order), Ordering::Relaxed) {
+                    Ok(found) | Err(found) => found,
+                }
+            }
+            #[inline]
+            unsafe fn fetch_add<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self {
+                schedule::interleave();
+                // SAFETY: the caller vouches for the address.
+                unsafe { <$atomic>::from_ptr(at) }.fetch_add(value, both(order))
+            }
+            #[inline]
+            unsafe fn fetch_or<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self {
+                schedule::interleave();
+                // SAFETY: the caller vouches for the address.
+                unsafe { <$atomic>::from_ptr(at) }.fetch_or(value, both(order))
+            }
+            #[inline]
+            unsafe fn fetch_and<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self {
+                schedule::interleave();
+                // SAFETY: the caller vouches for the address.
+                unsafe { <$atomic>::from_ptr(at) }.fetch_and(value, both(order))
+            }
+        }
+    };
+}
+machine_word!(u32, AtomicU32);
+machine_word!(u64, AtomicU64);
+
+/// A fence; every scope is the whole machine here.
+#[inline]
+pub fn fence<S: Scope>(order: Order) {
+    schedule::interleave();
+    if order != Order::Relaxed {
+        atomic_fence(both(order));
+    }
+}
+
+/// Stores a doorbell value.
+///
+/// # Safety
+/// `at` is valid as `NativeCell::new` says.
+#[inline]
+pub unsafe fn ring(at: *mut u32, value: u32) {
+    // SAFETY: the caller vouches for the address.
+    unsafe { u32::store::<System>(at, value, Order::Relaxed) };
+}
+
+/// Reads two words, each atomically.
+///
+/// # Safety
+/// `at` and the word after it are valid as `NativeCells::new` says.
+#[inline]
+pub unsafe fn load_pair<S: Scope>(at: *mut u64) -> [u64; 2] {
+    // SAFETY: the caller vouches for both addresses.
+    let low = unsafe { u64::load::<S>(at, Order::Relaxed) };
+    // SAFETY: as above.
+    let high = unsafe { u64::load::<S>(at.wrapping_add(1), Order::Relaxed) };
+    [low, high]
+}
+
+/// Writes two words, each atomically.
+///
+/// # Safety
+/// As [`load_pair`].
+#[inline]
+pub unsafe fn store_pair<S: Scope>(at: *mut u64, pair: [u64; 2]) {
+    // SAFETY: the caller vouches for both addresses.
+    unsafe { u64::store::<S>(at, pair[0], Order::Relaxed) };
+    // SAFETY: as above.
+    unsafe { u64::store::<S>(at.wrapping_add(1), pair[1], Order::Relaxed) };
+}
+
+/// Gives way to the other lanes, and to other OS threads where there is no warp.
+#[inline]
+pub fn pause(attempt: u32) {
+    schedule::pause(attempt);
+}

@@ -1,0 +1,2 @@
+//! The PTX back end.
+pub mod memory;

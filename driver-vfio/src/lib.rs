@@ -1,0 +1,1 @@
+//! Controller bring-up and admin queue over a Backing.

@@ -1,0 +1,1 @@
+//! Session, memory and the two runners: CUDA and host threads.

@@ -1,0 +1,1 @@
+//! The loom implementation of the simt seams, for protocol tests.

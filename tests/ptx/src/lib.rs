@@ -1,0 +1,1 @@
+//! Golden PTX: what the compiler must and must not emit.
