@@ -1,0 +1,73 @@
+//! The project's commands: `cargo xtask setup | build | test | bench | doctor | tidy | ci`.
+//!
+//! One file per task. This crate depends on no other crate of the workspace and does its work
+//! by calling cargo, so that it compiles in seconds and runs when the rest does not build.
+//! Every task runs from the repository's root, except `bench`, whose file arguments are the
+//! caller's.
+
+mod bench;
+mod build;
+mod ci;
+mod doctor;
+mod mutants;
+mod ptxas;
+mod repo;
+mod rust_src;
+mod setup;
+mod test;
+mod tidy;
+mod toolchain;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, tests and measures warpstore.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Make a fresh machine ready: rust-src, std's own crates, ptxas
+    Setup,
+    /// Build the workspace, or the device code alone
+    Build(build::Args),
+    /// Run the tests and print how many passed and failed
+    Test(test::Args),
+    /// Run an experiment; every argument goes to warpstore-bench (try `bench --help`)
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Say what this machine offers and what to do about the rest
+    Doctor,
+    /// Check the house rules that a compiler does not
+    Tidy,
+    /// Run what CI runs, in the same order
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Setup => setup::run(),
+        Task::Build(args) => build::run(&args),
+        Task::Test(args) => test::run(&args),
+        Task::Bench { args } => bench::run(&args),
+        Task::Doctor => doctor::run(),
+        Task::Tidy => tidy::run(),
+        Task::Ci => ci::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

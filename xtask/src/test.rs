@@ -1,0 +1,140 @@
+//! `cargo xtask test`: every test that needs no GPU and no SSD, and how many there were.
+//!
+//! Unit tests, loom, proptest, host-thread warps and golden PTX are all ordinary tests of the
+//! workspace, so this is `cargo test` with the numbers added up. Mutants are a tier of their
+//! own, since each one rebuilds a crate.
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+
+use crate::{mutants, repo, setup};
+
+/// Which tests to run.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    tier: Option<Tier>,
+    /// Passed to `cargo test`: a package (`-p nvme-queue`), a filter, `-- --nocapture`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+#[derive(Subcommand)]
+enum Tier {
+    /// Plant each known bug of tests/mutants.toml and check that a test turns red
+    Mutants {
+        /// Only the mutants whose name contains one of these words
+        names: Vec<String>,
+    },
+}
+
+/// Runs the tests and prints `N passed, N failed` as the last line.
+///
+/// # Errors
+/// A test failed, cargo failed, or no test ran.
+pub fn run(args: &Args) -> Result<()> {
+    if let Some(Tier::Mutants { names }) = &args.tier {
+        return mutants::run(names);
+    }
+    let toolchain = setup::ready()?;
+    let mut cargo = toolchain.cargo();
+    cargo.args(["test", "--no-fail-fast"]);
+    if !names_package(&args.args) {
+        cargo.arg("--workspace");
+    }
+    let mut totals = Totals::default();
+    let green = repo::stream(cargo.args(&args.args), |line| totals.add(line))?;
+    println!("{totals}");
+    if totals.failed > 0 {
+        bail!(
+            "{} of {} tests failed",
+            totals.failed,
+            totals.passed + totals.failed
+        );
+    }
+    if !green {
+        bail!("cargo test failed without a failed test: see its messages above");
+    }
+    if totals.passed == 0 {
+        bail!("no test ran; does the filter match anything?");
+    }
+    Ok(())
+}
+
+/// Whether the arguments for cargo (before a `--`) choose a package.
+fn names_package(args: &[String]) -> bool {
+    let cargo_args = args.iter().take_while(|arg| *arg != "--");
+    cargo_args
+        .into_iter()
+        .any(|arg| arg.starts_with("-p") || arg == "--package" || arg.starts_with("--package="))
+}
+
+/// What the test harnesses reported, added up.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+}
+
+impl Totals {
+    /// Adds a harness's summary, `test result: ok. 3 passed; 0 failed; …`; other lines count
+    /// for nothing.
+    pub fn add(&mut self, line: &str) {
+        let Some(summary) = line.trim_start().strip_prefix("test result: ") else {
+            return;
+        };
+        let (_, counts) = summary.split_once(". ").unwrap_or_default();
+        for count in counts.split(';') {
+            match count.trim().split_once(' ') {
+                Some((number, "passed")) => self.passed += number.parse().unwrap_or(0),
+                Some((number, "failed")) => self.failed += number.parse().unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_add_up_and_nothing_else_counts() {
+        let output = "\
+running 3 tests
+test a ... ok
+test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.07s
+test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out
+test results: ok. 9 passed; 9 failed;
+";
+        let mut totals = Totals::default();
+        output.lines().for_each(|line| totals.add(line));
+        assert_eq!(
+            totals,
+            Totals {
+                passed: 13,
+                failed: 2
+            }
+        );
+        assert_eq!(totals.to_string(), "13 passed, 2 failed");
+    }
+
+    #[test]
+    fn a_package_is_recognised_before_the_double_dash_only() {
+        let names =
+            |line: &str| names_package(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(names("-p nvme-queue wrap"));
+        assert!(names("--package=nvme-queue"));
+        assert!(!names("wrap -- -p"));
+    }
+}

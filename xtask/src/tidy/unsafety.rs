@@ -1,0 +1,83 @@
+//! Where `unsafe` may stand: in the rooms listed here, in files that say why.
+//!
+//! The compiler denies it elsewhere too, but a module can opt out of a lint; it cannot opt out
+//! of this list.
+
+use super::Problem;
+use super::source::Source;
+
+/// Beginnings of the paths that may hold `unsafe`.
+const ROOMS: [&str; 6] = [
+    // Intrinsics, asm, the coroutine switch of the host runner.
+    "device/simt/src/",
+    // Kernel entries, and the macro that writes them.
+    "device/kernels/src/",
+    "device/macros/src/",
+    // Raw access of Array and Store to the lines.
+    "device/src/",
+    // CUDA calls.
+    "host/src/",
+    // mmap and ioctls.
+    "driver-vfio/src/",
+];
+/// The one file of the emulated controller that reads and writes other agents' memory.
+const MODEL_MEMORY: &str = "device/nvme-model/src/memory";
+
+/// What a file with `unsafe` begins with.
+const SENTENCE: &str = "// UNSAFETY:";
+
+/// Checks one file.
+pub fn check(source: &Source) -> Option<Problem> {
+    let first = source.words("unsafe").find(|at| !source.in_test(*at))?;
+    let allowed = ROOMS
+        .iter()
+        .chain([&MODEL_MEMORY])
+        .any(|room| source.path.starts_with(room));
+    let text = if !allowed {
+        "`unsafe` outside the rooms that may hold it (xtask/src/tidy/unsafety.rs)".to_owned()
+    } else if !source.text.lines().any(|line| line.starts_with(SENTENCE)) {
+        format!("`unsafe` without a `{SENTENCE}` sentence at the top that says why")
+    } else {
+        return None;
+    };
+    Some(Problem::new(source.place(first), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(path: &str, text: &str) -> Option<String> {
+        check(&Source::new(path, text)).map(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn unsafe_needs_a_room_and_a_sentence() {
+        let bare = "//! A file.\nunsafe fn a() {}\n";
+        let said = "//! A file.\n// UNSAFETY: calls CUDA.\nunsafe fn a() {}\n";
+        assert!(verdict("host/src/cuda.rs", said).is_none());
+        assert!(
+            verdict("host/src/cuda.rs", bare)
+                .unwrap()
+                .contains("UNSAFETY")
+        );
+        assert!(
+            verdict("host/bench/src/main.rs", said)
+                .unwrap()
+                .contains("outside")
+        );
+        assert!(verdict("device/nvme-model/src/rings.rs", said).is_some());
+        assert!(verdict("device/nvme-model/src/memory.rs", said).is_none());
+    }
+
+    #[test]
+    fn talk_about_unsafe_is_not_unsafe() {
+        let talk = "//! No unsafe here.\n#![forbid(unsafe_code)]\nfn a() { b(\"unsafe\") }\n";
+        assert!(verdict("xtask/src/a.rs", talk).is_none());
+    }
+
+    #[test]
+    fn an_attribute_counts() {
+        assert!(verdict("xtask/src/a.rs", "#[unsafe(no_mangle)]\nfn a() {}\n").is_some());
+    }
+}
