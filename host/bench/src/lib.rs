@@ -1,4 +1,6 @@
 //! Experiments: builds a store from parts, runs, verifies, prints tables, JSON and plots.
 
+pub mod exit;
 pub mod graph;
+pub mod options;
 pub mod reference;

@@ -1,0 +1,146 @@
+//! Options that are right one by one and wrong together.
+
+use super::{Experiment, Layout, Media, Options, Runner, UsageError};
+
+impl Options {
+    /// Checks that the options go together.
+    pub(super) fn check(&self) -> Result<(), UsageError> {
+        self.check_scope()?;
+        self.check_sizes()?;
+        self.check_media()?;
+        if let Some(runner) = self.runner {
+            self.check_runner(runner)?;
+        }
+        match &self.plot {
+            Some(file) if file.extension().is_none_or(|end| end != "svg") => Err(UsageError::new(
+                "--plot",
+                file.display(),
+                "the file's name must end in .svg",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the options against the runner, once one is chosen.
+    ///
+    /// # Errors
+    /// One sentence if an option needs the other runner.
+    pub fn check_runner(&self, runner: Runner) -> Result<(), UsageError> {
+        let Some(media) = &self.ssd.media else {
+            return self.check_gpu(runner);
+        };
+        let reason = match (runner, media) {
+            (Runner::Threads, Media::None | Media::Hbm | Media::Host) => {
+                "host threads keep their media in ram or in a file"
+            }
+            (Runner::Cuda, Media::Ram) => {
+                "a GPU keeps its media in hbm, in host memory, in a file or not at all (none)"
+            }
+            _ => return self.check_gpu(runner),
+        };
+        Err(UsageError::new(
+            "--ssd",
+            &self.ssd,
+            format!("media={media} is not for --runner {runner}: {reason}"),
+        ))
+    }
+
+    fn check_gpu(&self, runner: Runner) -> Result<(), UsageError> {
+        let given = [
+            ("--gpu", self.gpu),
+            ("--controller-sms", self.controller_sms),
+        ];
+        match given
+            .into_iter()
+            .find_map(|(option, value)| Some((option, value?)))
+        {
+            Some((option, value)) if runner == Runner::Threads => Err(UsageError::new(
+                option,
+                value,
+                "it is for --runner cuda only",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// An option that the experiment would ignore is a mistake.
+    fn check_scope(&self) -> Result<(), UsageError> {
+        use Experiment::{Bfs, Cc, Iops};
+        let Some(experiment) = self.experiment else {
+            return Ok(());
+        };
+        let shown = |value: Option<u64>| value.map(|value| value.to_string());
+        let graph = self.graph.as_ref().map(|file| file.display().to_string());
+        let scopes: [(_, Option<String>, &[Experiment]); 6] = [
+            ("--graph", graph, &[Bfs, Cc]),
+            ("--source", shown(self.source), &[Bfs]),
+            ("--block", shown(self.block), &[Iops]),
+            ("--ops", shown(self.ops), &[Iops]),
+            ("--in-flight", shown(self.in_flight.map(u64::from)), &[Iops]),
+            ("--span", shown(self.span), &[Iops]),
+        ];
+        for (option, value, scope) in scopes {
+            if let Some(value) = value.filter(|_| !scope.contains(&experiment)) {
+                let names: Vec<String> = scope.iter().map(Experiment::to_string).collect();
+                return Err(UsageError::new(
+                    option,
+                    value,
+                    format!("it is for {} only", names.join(" and ")),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<(), UsageError> {
+        let lba = u64::from(self.ssd.lba);
+        let multiple = |option, value: u64, of, unit: u64| match value.is_multiple_of(unit) {
+            true => Ok(()),
+            false => Err(UsageError::new(
+                option,
+                value,
+                format!("it must be a multiple of {of}, {unit} bytes"),
+            )),
+        };
+        multiple("--line", self.line, "the LBA size", lba)?;
+        multiple("--block", self.block(), "the LBA size", lba)?;
+        if let Some(stripe) = self.stripe {
+            multiple("--stripe", stripe, "the line", self.line)?;
+            if self.layout == Layout::Replicate {
+                return Err(UsageError::new(
+                    "--stripe",
+                    stripe,
+                    "it is for --layout stripe only",
+                ));
+            }
+        }
+        if let Some(span) = self.span {
+            multiple("--span", span, "the block", self.block())?;
+        }
+        match self.cache {
+            Some(cache) if cache < self.line => Err(UsageError::new(
+                "--cache",
+                cache,
+                format!("it must hold a line, {} bytes", self.line),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Media that keep nothing can be timed, not computed with.
+    fn check_media(&self) -> Result<(), UsageError> {
+        let keeps_nothing = self.ssd.media == Some(Media::None);
+        let is_timed_only = matches!(
+            self.experiment,
+            Some(Experiment::Iops | Experiment::Registers)
+        );
+        match keeps_nothing && !is_timed_only {
+            true => Err(UsageError::new(
+                "--ssd",
+                &self.ssd,
+                "media=none keeps no data; it is for iops only",
+            )),
+            false => Ok(()),
+        }
+    }
+}

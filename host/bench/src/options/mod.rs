@@ -1,0 +1,253 @@
+//! The command line of `cargo xtask bench`.
+//!
+//! A wrong value is one sentence on stderr and exit status 2: values are checked here one by
+//! one, then together. What only the machine can tell (is the file there, is there a GPU) is
+//! asked later, by whoever opens it, and exits with status 1.
+
+mod check;
+mod ssd;
+mod usage;
+mod value;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+
+pub use ssd::{Media, Profile, Ssd};
+pub use usage::UsageError;
+use value::{number, power_of_two, seconds, size, within};
+
+/// Largest number of lanes, of all warps together.
+const MAX_THREADS: u32 = 1 << 22;
+/// The stripes and superblocks of a volume count its members in a byte or two; nobody has more.
+const MAX_SSDS: u32 = 64;
+const MAX_QUEUES: u32 = 1024;
+
+/// What to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Experiment {
+    /// Random reads of one block size: commands per second, bandwidth, latency.
+    Iops,
+    /// Breadth-first search along the edges' direction.
+    Bfs,
+    /// Weakly connected components.
+    Cc,
+    /// Registers, spills and occupancy of every kernel.
+    Registers,
+}
+
+/// What executes the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Runner {
+    /// Host threads.
+    Threads,
+    /// A GPU.
+    Cuda,
+}
+
+/// How an array lies on several SSDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Each SSD holds every n-th stripe unit.
+    Stripe,
+    /// Each SSD holds everything.
+    Replicate,
+}
+
+/// How arrays are cached in GPU memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheMode {
+    /// Every access reads the SSD.
+    None,
+    /// A hit is two loads and a check, without an atomic.
+    Optimistic,
+}
+
+/// How commands enter a submission queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Queue {
+    /// One ticket a warp; the warp at the tail publishes its successors with it.
+    Hop,
+}
+
+/// Every option, each checked by itself and against the others.
+///
+/// Where an option is absent here, its default depends on the runner, the graph or another
+/// option, and is chosen by whoever knows that.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "bench",
+    bin_name = "cargo xtask bench",
+    version,
+    about = "Run an experiment, verify its result, print it. Sizes take K, M or G (Ki, Mi, Gi): powers of 1024.",
+    allow_negative_numbers = true
+)]
+pub struct Options {
+    /// What to run; nothing runs iops, then bfs and cc on the shipped graph
+    #[arg(value_enum)]
+    pub experiment: Option<Experiment>,
+
+    /// What executes the kernels [default: cuda if there is a GPU, else threads]
+    #[arg(long, value_enum)]
+    pub runner: Option<Runner>,
+    /// Lanes that run at a time
+    #[arg(long, value_name = "N", value_parser = within(1, MAX_THREADS))]
+    pub threads: Option<u32>,
+    /// Which GPU, as CUDA numbers them
+    #[arg(long, value_name = "N", value_parser = within(0, 255u32))]
+    pub gpu: Option<u32>,
+    /// Multiprocessors that serve the emulated SSDs
+    #[arg(long, value_name = "N", value_parser = within(1, 64u32))]
+    pub controller_sms: Option<u32>,
+
+    /// The SSD: model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096]
+    #[arg(long, default_value = "model:p5800x")]
+    pub ssd: Ssd,
+    /// How many such SSDs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = within(1, MAX_SSDS))]
+    pub ssds: u32,
+    /// How an array lies on several SSDs
+    #[arg(long, value_enum, default_value = "stripe")]
+    pub layout: Layout,
+    /// Bytes on one SSD before the next one's [default: the line]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub stripe: Option<u64>,
+    /// Write over a media file that holds something else
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// How commands enter a queue
+    #[arg(long, value_enum, default_value = "hop")]
+    pub queue: Queue,
+    /// I/O queue pairs of each SSD
+    #[arg(long, value_name = "N", value_parser = within(1, MAX_QUEUES))]
+    pub queues: Option<u32>,
+    /// Entries of each queue
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = power_of_two(2, 4096))]
+    pub depth: u64,
+    /// Longest wait for an SSD, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub timeout: Duration,
+
+    /// Bytes of a cache line
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = power_of_two(512, 65536))]
+    pub line: u64,
+    /// Bytes of the cache [default: a quarter of the edges]
+    #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "cache_lines")]
+    pub cache: Option<u64>,
+    /// Lines of the cache
+    #[arg(long, value_name = "N", value_parser = within(1, u32::MAX))]
+    pub cache_lines: Option<u32>,
+    /// How arrays are cached
+    #[arg(long, value_enum, default_value = "optimistic")]
+    pub cache_mode: CacheMode,
+
+    /// bfs, cc: a graph, .el, .el.gz, .mtx or a .col with its .dst [default: the shipped e-mail graph]
+    #[arg(long, value_name = "FILE")]
+    pub graph: Option<PathBuf>,
+    /// bfs: where to start [default: 0]
+    #[arg(long, value_name = "VERTEX", value_parser = number)]
+    pub source: Option<u64>,
+
+    /// iops: bytes of a command [default: 512, or the LBA size if larger]
+    #[arg(long, value_name = "BYTES", value_parser = power_of_two(512, 65536))]
+    pub block: Option<u64>,
+    /// iops: commands in all
+    #[arg(long, value_name = "N", value_parser = within(1, 1u64 << 40))]
+    pub ops: Option<u64>,
+    /// iops: commands in flight at a time
+    #[arg(long, value_name = "N", value_parser = within(1, MAX_THREADS))]
+    pub in_flight: Option<u32>,
+    /// iops: bytes of each SSD that are read
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub span: Option<u64>,
+
+    /// Where random choices begin
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number)]
+    pub seed: u64,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw the results
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}
+
+/// What a command line asks for.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// To run something.
+    Run(Box<Options>),
+    /// To show the help or the version.
+    Show(String),
+}
+
+/// Reads a command line, the program's name first.
+///
+/// # Errors
+/// One sentence if a word is not understood, a value is wrong, or two do not go together.
+pub fn parse(
+    arguments: impl IntoIterator<Item: Into<OsString> + Clone>,
+) -> Result<Request, UsageError> {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    match Options::try_parse_from(arguments) {
+        Ok(options) => {
+            options.check()?;
+            Ok(Request::Run(Box::new(options)))
+        }
+        Err(error) if matches!(error.kind(), DisplayHelp | DisplayVersion) => {
+            Ok(Request::Show(error.to_string()))
+        }
+        Err(error) => Err(UsageError::from(error)),
+    }
+}
+
+impl Options {
+    /// Bytes on one SSD before the next one's.
+    pub fn stripe(&self) -> u64 {
+        self.stripe.unwrap_or(self.line)
+    }
+
+    /// Bytes of a command of `iops`.
+    pub fn block(&self) -> u64 {
+        self.block.unwrap_or(u64::from(self.ssd.lba))
+    }
+
+    /// Lines of the cache, if the command line says so in lines or bytes.
+    pub fn cache_lines(&self) -> Option<u64> {
+        self.cache_lines
+            .map(u64::from)
+            .or(self.cache.map(|bytes| bytes / self.line))
+    }
+}
+
+/// The name of an option's value, as it is typed.
+pub(crate) fn name_of(value: impl ValueEnum) -> String {
+    value
+        .to_possible_value()
+        .map_or_else(String::new, |name| name.get_name().to_owned())
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name_of(*self))
+    }
+}
+
+impl fmt::Display for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name_of(*self))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! Which SSD: the value of `--ssd`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::name_of;
+
+/// Whose speed an emulated SSD has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "names of products")]
+pub enum Profile {
+    P5800x,
+    Pm1735,
+    #[value(name = "980pro")]
+    #[serde(rename = "980pro")]
+    Pro980,
+    Pm1753,
+    Pm1763,
+    Gp1,
+    Future100m,
+    /// As fast as it is served.
+    Ideal,
+}
+
+/// Where an emulated SSD keeps its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// Memory of the process.
+    Ram,
+    /// Nowhere: reads bring whatever the buffer holds, writes are dropped.
+    None,
+    /// GPU memory.
+    Hbm,
+    /// Pinned host memory.
+    Host,
+    /// A file. Its name cannot hold a comma.
+    File(PathBuf),
+}
+
+/// An emulated SSD, as the command line describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ssd {
+    /// Whose speed it has.
+    pub profile: Profile,
+    /// Where it keeps its data; by default what suits the runner.
+    pub media: Option<Media>,
+    /// Bytes of a logical block: 512 or 4096.
+    pub lba: u32,
+}
+
+impl FromStr for Ssd {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        match kind {
+            "model" => model(rest),
+            "vfio" | "file" | "host" => Err(format!(
+                "this build has no {kind} SSDs yet; use model:PROFILE"
+            )),
+            _ => Err(
+                "it must be model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096]".to_owned(),
+            ),
+        }
+    }
+}
+
+/// `PROFILE[,media=…][,lba=…]`, each at most once.
+fn model(text: &str) -> Result<Ssd, String> {
+    let mut parts = text.split(',');
+    let profile = parts.next().unwrap_or_default();
+    let profile = Profile::from_str(profile, false)
+        .map_err(|_| format!("there is no profile '{profile}'; use one of {}", profiles()))?;
+    let (mut media, mut lba) = (None, None);
+    for part in parts {
+        match part.split_once('=') {
+            Some(("media", value)) if media.is_none() => media = Some(parse_media(value)?),
+            Some(("lba", value)) if lba.is_none() => lba = Some(parse_lba(value)?),
+            Some(("media" | "lba", _)) => {
+                return Err(format!("'{part}' comes second; give one only"));
+            }
+            _ => {
+                return Err(format!(
+                    "'{part}' is neither media=FILE|ram|none|hbm|host nor lba=512|4096"
+                ));
+            }
+        }
+    }
+    Ok(Ssd {
+        profile,
+        media,
+        lba: lba.unwrap_or(512),
+    })
+}
+
+fn parse_media(text: &str) -> Result<Media, String> {
+    Ok(match text {
+        "" => return Err("media= needs a file, ram, none, hbm or host".to_owned()),
+        "ram" => Media::Ram,
+        "none" => Media::None,
+        "hbm" => Media::Hbm,
+        "host" => Media::Host,
+        file => Media::File(file.into()),
+    })
+}
+
+fn parse_lba(text: &str) -> Result<u32, String> {
+    match text {
+        "512" => Ok(512),
+        "4096" => Ok(4096),
+        _ => Err(format!("lba={text} must be lba=512 or lba=4096")),
+    }
+}
+
+fn profiles() -> String {
+    let names: Vec<String> = Profile::value_variants()
+        .iter()
+        .map(|&profile| name_of(profile))
+        .collect();
+    names.join(", ")
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name_of(*self))
+    }
+}
+
+impl fmt::Display for Media {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ram => f.write_str("ram"),
+            Self::None => f.write_str("none"),
+            Self::Hbm => f.write_str("hbm"),
+            Self::Host => f.write_str("host"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// As the command line would say it.
+impl fmt::Display for Ssd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "model:{}", self.profile)?;
+        if let Some(media) = &self.media {
+            write!(f, ",media={media}")?;
+        }
+        write!(f, ",lba={}", self.lba)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_part_is_read() {
+        let ssd: Ssd = "model:980pro,lba=4096,media=/data/a b.img".parse().unwrap();
+        assert_eq!(
+            ssd,
+            Ssd {
+                profile: Profile::Pro980,
+                media: Some(Media::File("/data/a b.img".into())),
+                lba: 4096
+            }
+        );
+        let ssd: Ssd = "model:ideal".parse().unwrap();
+        assert_eq!(
+            ssd,
+            Ssd {
+                profile: Profile::Ideal,
+                media: None,
+                lba: 512
+            }
+        );
+    }
+
+    #[test]
+    fn every_profile_is_known_by_the_name_it_prints() {
+        assert_eq!(
+            profiles(),
+            "p5800x, pm1735, 980pro, pm1753, pm1763, gp1, future100m, ideal"
+        );
+        for profile in Profile::value_variants() {
+            assert_eq!(serde_json::to_value(profile).unwrap(), profile.to_string());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, message) in [
+            ("vfio:S123", "this build has no vfio SSDs yet"),
+            ("file:/dev/null", "this build has no file SSDs yet"),
+            ("host", "this build has no host SSDs yet"),
+            ("", "it must be model:PROFILE"),
+            ("p5800x", "it must be model:PROFILE"),
+            ("model", "there is no profile ''"),
+            (
+                "model:P5800X",
+                "there is no profile 'P5800X'; use one of p5800x, ",
+            ),
+            ("model:gp1,media=", "media= needs"),
+            ("model:gp1,lba=520", "lba=520 must be"),
+            ("model:gp1,size=3", "'size=3' is neither"),
+            ("model:gp1,", "'' is neither"),
+            ("model:gp1,lba=512,lba=4096", "'lba=4096' comes second"),
+        ] {
+            let error = text.parse::<Ssd>().expect_err(text);
+            assert!(error.starts_with(message), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_can_be_read(text in "model:(gp1|ideal)(,media=(ram|none|hbm|host|[a-z/.]{1,9}))?(,lba=(512|4096))?") {
+            let ssd: Ssd = text.parse().unwrap();
+            prop_assert_eq!(ssd.to_string().parse::<Ssd>(), Ok(ssd));
+        }
+
+        #[test]
+        fn no_text_panics(text in "(model)?:?\\PC{0,20}") {
+            let _ = text.parse::<Ssd>();
+        }
+    }
+}
