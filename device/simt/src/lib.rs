@@ -15,11 +15,19 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx)
+    feature(
+        abi_unadjusted,
+        asm_experimental_arch,
+        link_llvm_intrinsics,
+        stdarch_nvptx
+    )
 )]
 #![cfg_attr(
     target_arch = "nvptx64",
-    allow(internal_features, reason = "convergent operations exist only as LLVM intrinsics")
+    allow(
+        internal_features,
+        reason = "convergent operations exist only as LLVM intrinsics"
+    )
 )]
 
 mod cell;

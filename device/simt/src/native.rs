@@ -1,5 +1,8 @@
 //! Native memory: handles are raw addresses, operations are the machine's own.
-#![allow(unsafe_code, reason = "cells are raw addresses of memory that other agents write")]
+#![allow(
+    unsafe_code,
+    reason = "cells are raw addresses of memory that other agents write"
+)]
 // UNSAFETY: shared memory is reached through raw pointers, whose validity is the contract of
 // `NativeCell::new` and `NativeCells::new`; every operation relies on nothing else.
 
@@ -63,7 +66,10 @@ impl<T: Word, S: Scope> NativeCell<T, S> {
     /// handle or a copy is used, and accessed by others only atomically or across a fence.
     #[inline(always)]
     pub const unsafe fn new(address: *mut T) -> Self {
-        Self { address, scope: PhantomData }
+        Self {
+            address,
+            scope: PhantomData,
+        }
     }
 }
 
@@ -76,7 +82,11 @@ impl<T: Word, S: Scope> NativeCells<T, S> {
     /// are accessed.
     #[inline(always)]
     pub const unsafe fn new(address: *mut T, len: u64) -> Self {
-        Self { address, len, scope: PhantomData }
+        Self {
+            address,
+            len,
+            scope: PhantomData,
+        }
     }
 
     /// Address of the first word, for descriptors and DMA.
@@ -101,7 +111,11 @@ impl<T: Word, S: Scope> Cell<T> for NativeCell<T, S> {
     fn compare_exchange(self, current: T, new: T, order: Order) -> Result<T, T> {
         // SAFETY: as in load.
         let found = unsafe { T::compare_exchange::<S>(self.address, current, new, order) };
-        if found == current { Ok(found) } else { Err(found) }
+        if found == current {
+            Ok(found)
+        } else {
+            Err(found)
+        }
     }
     #[inline(always)]
     fn fetch_add(self, value: T, order: Order) -> T {
@@ -132,14 +146,21 @@ impl<T: Word, S: Scope> Cells<T> for NativeCells<T, S> {
         debug_assert!(index < self.len, "word {index} of {}", self.len);
         let index = if index < self.len { index } else { 0 };
         // `wrapping_add`: the index is below `len`, so the address stays inside the array.
-        NativeCell { address: self.address.wrapping_add(index as usize), scope: PhantomData }
+        NativeCell {
+            address: self.address.wrapping_add(index as usize),
+            scope: PhantomData,
+        }
     }
 }
 
 /// Address of the pair that begins at `index`, bounded as [`Cells::at`] bounds one word.
 #[inline(always)]
 fn pair_at<S: Scope>(cells: NativeCells<u64, S>, index: u64) -> *mut u64 {
-    debug_assert!(index % 2 == 0 && index + 1 < cells.len, "pair {index} of {}", cells.len);
+    debug_assert!(
+        index.is_multiple_of(2) && index + 1 < cells.len,
+        "pair {index} of {}",
+        cells.len
+    );
     let index = if index + 1 < cells.len { index } else { 0 };
     cells.address.wrapping_add(index as usize)
 }

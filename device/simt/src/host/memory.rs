@@ -10,11 +10,16 @@ use crate::{Order, Scope, System};
 
 /// The operations that a word type has on this machine. Callers vouch that `at` is valid and
 /// aligned, as `NativeCell::new` says.
-#[expect(missing_docs, reason = "each method is the machine's form of the Cell method of its name")]
+#[allow(
+    missing_docs,
+    clippy::missing_safety_doc,
+    reason = "each method is the machine's form of the Cell method of its name"
+)]
 pub trait MachineWord: Sized {
     unsafe fn load<S: Scope>(at: *mut Self, order: Order) -> Self;
     unsafe fn store<S: Scope>(at: *mut Self, value: Self, order: Order);
-    unsafe fn compare_exchange<S: Scope>(at: *mut Self, old: Self, new: Self, order: Order) -> Self;
+    unsafe fn compare_exchange<S: Scope>(at: *mut Self, old: Self, new: Self, order: Order)
+    -> Self;
     unsafe fn fetch_add<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
     unsafe fn fetch_or<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
     unsafe fn fetch_and<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
@@ -30,11 +35,19 @@ fn both(order: Order) -> Ordering {
 }
 
 fn loading(order: Order) -> Ordering {
-    if order == Order::Relaxed { Ordering::Relaxed } else { Ordering::Acquire }
+    if order == Order::Relaxed {
+        Ordering::Relaxed
+    } else {
+        Ordering::Acquire
+    }
 }
 
 fn storing(order: Order) -> Ordering {
-    if order == Order::Relaxed { Ordering::Relaxed } else { Ordering::Release }
+    if order == Order::Relaxed {
+        Ordering::Relaxed
+    } else {
+        Ordering::Release
+    }
 }
 
 macro_rules! machine_word {

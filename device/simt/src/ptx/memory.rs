@@ -13,11 +13,16 @@ use crate::{Order, Scope};
 
 /// The operations that a word type has on this machine. Callers vouch that `at` is valid and
 /// aligned, as `NativeCell::new` says.
-#[expect(missing_docs, reason = "each method is the machine's form of the Cell method of its name")]
+#[allow(
+    missing_docs,
+    clippy::missing_safety_doc,
+    reason = "each method is the machine's form of the Cell method of its name"
+)]
 pub trait MachineWord: Sized {
     unsafe fn load<S: Scope>(at: *mut Self, order: Order) -> Self;
     unsafe fn store<S: Scope>(at: *mut Self, value: Self, order: Order);
-    unsafe fn compare_exchange<S: Scope>(at: *mut Self, old: Self, new: Self, order: Order) -> Self;
+    unsafe fn compare_exchange<S: Scope>(at: *mut Self, old: Self, new: Self, order: Order)
+    -> Self;
     unsafe fn fetch_add<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
     unsafe fn fetch_or<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
     unsafe fn fetch_and<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
@@ -87,8 +92,12 @@ macro_rules! machine_word {
             #[inline(always)]
             unsafe fn load<S: Scope>(at: *mut Self, order: Order) -> Self {
                 match (order, S::SYSTEM) {
-                    (Order::Relaxed, false) => load!(concat!("relaxed.gpu.global.", $unsigned), $reg, at),
-                    (Order::Relaxed, true) => load!(concat!("relaxed.sys.global.", $unsigned), $reg, at),
+                    (Order::Relaxed, false) => {
+                        load!(concat!("relaxed.gpu.global.", $unsigned), $reg, at)
+                    }
+                    (Order::Relaxed, true) => {
+                        load!(concat!("relaxed.sys.global.", $unsigned), $reg, at)
+                    }
                     (_, false) => load!(concat!("acquire.gpu.global.", $unsigned), $reg, at),
                     (_, true) => load!(concat!("acquire.sys.global.", $unsigned), $reg, at),
                 }
@@ -96,14 +105,25 @@ macro_rules! machine_word {
             #[inline(always)]
             unsafe fn store<S: Scope>(at: *mut Self, value: Self, order: Order) {
                 match (order, S::SYSTEM) {
-                    (Order::Relaxed, false) => store!(concat!("relaxed.gpu.global.", $unsigned), $reg, at, value),
-                    (Order::Relaxed, true) => store!(concat!("relaxed.sys.global.", $unsigned), $reg, at, value),
-                    (_, false) => store!(concat!("release.gpu.global.", $unsigned), $reg, at, value),
+                    (Order::Relaxed, false) => {
+                        store!(concat!("relaxed.gpu.global.", $unsigned), $reg, at, value)
+                    }
+                    (Order::Relaxed, true) => {
+                        store!(concat!("relaxed.sys.global.", $unsigned), $reg, at, value)
+                    }
+                    (_, false) => {
+                        store!(concat!("release.gpu.global.", $unsigned), $reg, at, value)
+                    }
                     (_, true) => store!(concat!("release.sys.global.", $unsigned), $reg, at, value),
                 }
             }
             #[inline(always)]
-            unsafe fn compare_exchange<S: Scope>(at: *mut Self, old: Self, new: Self, order: Order) -> Self {
+            unsafe fn compare_exchange<S: Scope>(
+                at: *mut Self,
+                old: Self,
+                new: Self,
+                order: Order,
+            ) -> Self {
                 read_modify_write!(order, S, concat!("cas.", $bits), $reg, at, old, new)
             }
             #[inline(always)]
@@ -195,7 +215,11 @@ pub unsafe fn store_pair<S: Scope>(at: *mut u64, pair: [u64; 2]) {
 #[inline(always)]
 pub fn pause(attempt: u32) {
     if attempt >= 16 {
-        let shift = if attempt >= 64 { 2 } else { (attempt - 16) / 16 };
+        let shift = if attempt >= 64 {
+            2
+        } else {
+            (attempt - 16) / 16
+        };
         crate::thread::nanosleep(100 << if shift > 2 { 2 } else { shift });
     }
 }
