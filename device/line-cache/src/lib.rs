@@ -1,1 +1,57 @@
-//! The cache's state machine: line table, clock, pins.
+//! The cache's state machine: which line of the backing store lies in which slot, and who may
+//! change that.
+//!
+//! One `u64` a line ([`Meta`]) says whether the line is resident, in which slot, in which
+//! incarnation (version) and how often it is pinned. One `u64` a slot says which line last moved
+//! in. [`LineTable`] holds the handles of both and of the clock's hand.
+//!
+//! ```text
+//!                claim                 publish               touch, pin, unpin
+//!      INVALID ─────────► BUSY ─────────────────► VALID ◄──┐
+//!         ▲                │ ▲ │                    │ └────┘
+//!         │  release_claim │ │ │ fail               │
+//!         ├────────────────┘ │ └────────► FAILED    │
+//!         │                  └─────────────┘ claim  │
+//!         └─────────────────────────────────────────┘ victim: version + 1
+//! ```
+//!
+//! | transition | by | how | who may |
+//! |---|---|---|---|
+//! | INVALID, FAILED → BUSY | [`LineTable::claim`] | compare-exchange | anyone who misses; one wins |
+//! | BUSY → BUSY with a slot | [`LineTable::attach`] | store | the winner, with a slot of its own |
+//! | BUSY → VALID | [`LineTable::publish`] | store | whoever drained the fetch's completion |
+//! | BUSY → FAILED | [`LineTable::fail`] | store | the same, or the winner if it could not submit |
+//! | BUSY → INVALID | [`LineTable::release_claim`] | store | the winner, if it found no slot |
+//! | VALID → INVALID, version + 1 | [`LineTable::victim`] | compare-exchange | anyone who needs a slot; line unpinned, clean, not referenced lately |
+//! | pins ± 1 | [`LineTable::pin`], [`LineTable::unpin`] | compare-exchange on VALID; add | anyone; whoever pinned |
+//! | REF set, cleared | [`LineTable::touch`], [`LineTable::victim`] | or; and | anyone, in any state: REF is a hint |
+//!
+//! A slot is free, claimed (its holder is about to attach, or has just evicted), or attached to
+//! a line. The line word decides: a slot belongs to the line whose VALID or BUSY word names it,
+//! and what the slot's own word says of an occupant is only where the clock looks first.
+//!
+//! **Who waits for whom.** A reader waits only for a BUSY line ([`LineTable::settled`]), and BUSY
+//! ends by the hand of whoever drains the completion, which may be the reader itself: the holder
+//! of BUSY either has a command in flight or is between `claim` and its submission, where it
+//! waits for no line and no slot ([`LineTable::victim`] takes a bounded number of steps and then
+//! gives up, upon which the claim is released and the access goes round the cache). A pin never
+//! makes anyone wait; it only makes the clock pass on. So no circle contains the cache.
+//!
+//! Rules kept: `[LC-1]` to `[LC-9]` and `[HW-1]` of docs/memory-model.md.
+//!
+//! What this does not do: I/O, waiting, deadlines, the bytes of a line, what a failure means.
+//! Written lines add two bits that exist already: DIRTY and CLEANING, which the clock respects.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod clock;
+mod fetch;
+mod meta;
+mod pin;
+mod table;
+
+pub use clock::SlotClaim;
+pub use fetch::{Claim, Fetch};
+pub use meta::{Failure, Look, MAX_PINS, MAX_SLOTS, Meta, State, VERSIONS};
+pub use pin::NotPinned;
+pub use table::{LineTable, Outcome, ReadOrder};
