@@ -30,6 +30,7 @@
     )
 )]
 
+mod bytes;
 mod cell;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod host;
@@ -40,6 +41,7 @@ mod ptx;
 pub mod thread;
 pub mod warp;
 
+pub use bytes::NativeBytes;
 pub use cell::{Cell, Cells, Device, Order, Scope, System, Word};
 pub use native::{Native, NativeCell, NativeCells};
 pub use platform::Platform;

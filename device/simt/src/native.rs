@@ -11,9 +11,9 @@ use core::marker::PhantomData;
 use crate::{Cell, Cells, Order, Platform, Scope, System, Word};
 
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::host::memory as machine;
+pub(crate) use crate::host::memory as machine;
 #[cfg(target_arch = "nvptx64")]
-use crate::ptx::memory as machine;
+pub(crate) use crate::ptx::memory as machine;
 
 /// The memory of the machine that the code is compiled for.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +93,21 @@ impl<T: Word, S: Scope> NativeCells<T, S> {
     #[inline(always)]
     pub const fn address(self) -> *mut T {
         self.address
+    }
+
+    /// The words from `first` on, at most `len` of them: cut at the end of the array.
+    #[inline(always)]
+    pub const fn part(self, first: u64, len: u64) -> Self {
+        let first = if first < self.len { first } else { self.len };
+        let rest = self.len - first;
+        // `wrapping_add`: `first` is at most `len`, so the address stays inside the array or at
+        // its end.
+        let address = self.address.wrapping_add(first as usize);
+        Self {
+            address,
+            len: if len < rest { len } else { rest },
+            scope: PhantomData,
+        }
     }
 }
 

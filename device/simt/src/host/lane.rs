@@ -88,7 +88,7 @@ impl<'a> Lane<'a> {
     /// Draws whether to give way at a memory access.
     #[inline]
     pub(crate) fn draws_to_yield(&self) -> bool {
-        self.random.get() != 0 && next_random(&self.random) % 8 == 0
+        self.random.get() != 0 && next_random(&self.random).is_multiple_of(8)
     }
 
     pub(crate) fn warp(&self) -> &'a Warp {

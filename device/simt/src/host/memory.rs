@@ -3,7 +3,9 @@
 // UNSAFETY: the addresses come from `NativeCell::new` and `NativeCells::new`, whose callers
 // vouch for them.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence as atomic_fence};
+use core::sync::atomic::{
+    AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence as atomic_fence,
+};
 
 use super::schedule;
 use crate::{Order, Scope, System};
@@ -133,6 +135,28 @@ pub unsafe fn load_pair<S: Scope>(at: *mut u64) -> [u64; 2] {
     // SAFETY: as above.
     let high = unsafe { u64::load::<S>(at.wrapping_add(1), Order::Relaxed) };
     [low, high]
+}
+
+/// Reads one byte, relaxed.
+///
+/// # Safety
+/// `at` is valid as `NativeBytes::new` says.
+#[inline]
+pub unsafe fn load_u8<S: Scope>(at: *mut u8) -> u8 {
+    schedule::interleave();
+    // SAFETY: the caller vouches for the address.
+    unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Relaxed)
+}
+
+/// Reads two bytes, relaxed.
+///
+/// # Safety
+/// `at` is aligned, and valid as `NativeBytes::new` says.
+#[inline]
+pub unsafe fn load_u16<S: Scope>(at: *mut u16) -> u16 {
+    schedule::interleave();
+    // SAFETY: the caller vouches for the address.
+    unsafe { AtomicU16::from_ptr(at) }.load(Ordering::Relaxed)
 }
 
 /// Writes two words, each atomically.

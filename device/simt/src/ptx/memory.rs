@@ -31,7 +31,7 @@ pub trait MachineWord: Sized {
 /// One read-modify-write instruction for each order and scope; `order` and `S` are constants
 /// after inlining, so one of them is left.
 macro_rules! read_modify_write {
-    ($order:expr, $scope:ty, $operation:literal, $reg:ident, $at:expr, $($operand:expr),+) => {{
+    ($order:expr, $scope:ty, $operation:expr, $reg:ident, $at:expr, $($operand:expr),+) => {{
         match ($order, <$scope>::SYSTEM) {
             (Order::Relaxed, false) => read_modify_write!(@ "relaxed.gpu", $operation, $reg, $at, $($operand),+),
             (Order::Relaxed, true) => read_modify_write!(@ "relaxed.sys", $operation, $reg, $at, $($operand),+),
@@ -43,7 +43,7 @@ macro_rules! read_modify_write {
             (Order::AcqRel, true) => read_modify_write!(@ "acq_rel.sys", $operation, $reg, $at, $($operand),+),
         }
     }};
-    (@ $qualifiers:literal, $operation:literal, $reg:ident, $at:expr, $a:expr) => {{
+    (@ $qualifiers:literal, $operation:expr, $reg:ident, $at:expr, $a:expr) => {{
         let old;
         // SAFETY: the caller vouches for the address.
         unsafe {
@@ -52,7 +52,7 @@ macro_rules! read_modify_write {
         }
         old
     }};
-    (@ $qualifiers:literal, $operation:literal, $reg:ident, $at:expr, $a:expr, $b:expr) => {{
+    (@ $qualifiers:literal, $operation:expr, $reg:ident, $at:expr, $a:expr, $b:expr) => {{
         let old;
         // SAFETY: the caller vouches for the address.
         unsafe {
@@ -65,7 +65,7 @@ macro_rules! read_modify_write {
 }
 
 macro_rules! load {
-    ($qualifiers:literal, $reg:ident, $at:expr) => {{
+    ($qualifiers:expr, $reg:ident, $at:expr) => {{
         let value;
         // SAFETY: the caller vouches for the address.
         unsafe {
@@ -77,7 +77,7 @@ macro_rules! load {
 }
 
 macro_rules! store {
-    ($qualifiers:literal, $reg:ident, $at:expr, $value:expr) => {
+    ($qualifiers:expr, $reg:ident, $at:expr, $value:expr) => {
         // SAFETY: the caller vouches for the address.
         unsafe {
             asm!(concat!("st.", $qualifiers, " [{at}], {value};"),
@@ -151,13 +151,12 @@ pub fn fence<S: Scope>(order: Order) {
     if order == Order::Relaxed {
         return;
     }
-    // SAFETY: fences touch no memory of their own.
-    unsafe {
-        if S::SYSTEM {
-            asm!("fence.acq_rel.sys;", options(nostack));
-        } else {
-            asm!("fence.acq_rel.gpu;", options(nostack));
-        }
+    if S::SYSTEM {
+        // SAFETY: a fence touches no memory of its own.
+        unsafe { asm!("fence.acq_rel.sys;", options(nostack)) };
+    } else {
+        // SAFETY: as above.
+        unsafe { asm!("fence.acq_rel.gpu;", options(nostack)) };
     }
 }
 
@@ -178,17 +177,47 @@ pub unsafe fn ring(at: *mut u32, value: u32) {
 pub unsafe fn load_pair<S: Scope>(at: *mut u64) -> [u64; 2] {
     let low;
     let high;
-    // SAFETY: the caller vouches for the addresses.
-    unsafe {
-        if S::SYSTEM {
+    if S::SYSTEM {
+        // SAFETY: the caller vouches for the addresses.
+        unsafe {
             asm!("ld.relaxed.sys.global.v2.u64 {{{low}, {high}}}, [{at}];",
                 low = out(reg64) low, high = out(reg64) high, at = in(reg64) at, options(nostack));
-        } else {
+        }
+    } else {
+        // SAFETY: as above.
+        unsafe {
             asm!("ld.relaxed.gpu.global.v2.u64 {{{low}, {high}}}, [{at}];",
                 low = out(reg64) low, high = out(reg64) high, at = in(reg64) at, options(nostack));
         }
     }
     [low, high]
+}
+
+/// Reads one byte, relaxed.
+///
+/// # Safety
+/// `at` is valid as `NativeBytes::new` says.
+#[inline(always)]
+pub unsafe fn load_u8<S: Scope>(at: *mut u8) -> u8 {
+    let value: u32 = if S::SYSTEM {
+        load!("relaxed.sys.global.u8", reg32, at)
+    } else {
+        load!("relaxed.gpu.global.u8", reg32, at)
+    };
+    value as u8
+}
+
+/// Reads two bytes, relaxed.
+///
+/// # Safety
+/// `at` is aligned, and valid as `NativeBytes::new` says.
+#[inline(always)]
+pub unsafe fn load_u16<S: Scope>(at: *mut u16) -> u16 {
+    if S::SYSTEM {
+        load!("relaxed.sys.global.u16", reg16, at)
+    } else {
+        load!("relaxed.gpu.global.u16", reg16, at)
+    }
 }
 
 /// Writes 16 bytes by one instruction.
@@ -198,12 +227,15 @@ pub unsafe fn load_pair<S: Scope>(at: *mut u64) -> [u64; 2] {
 #[inline(always)]
 pub unsafe fn store_pair<S: Scope>(at: *mut u64, pair: [u64; 2]) {
     let [low, high] = pair;
-    // SAFETY: the caller vouches for the addresses.
-    unsafe {
-        if S::SYSTEM {
+    if S::SYSTEM {
+        // SAFETY: the caller vouches for the addresses.
+        unsafe {
             asm!("st.relaxed.sys.global.v2.u64 [{at}], {{{low}, {high}}};",
                 low = in(reg64) low, high = in(reg64) high, at = in(reg64) at, options(nostack));
-        } else {
+        }
+    } else {
+        // SAFETY: as above.
+        unsafe {
             asm!("st.relaxed.gpu.global.v2.u64 [{at}], {{{low}, {high}}};",
                 low = in(reg64) low, high = in(reg64) high, at = in(reg64) at, options(nostack));
         }

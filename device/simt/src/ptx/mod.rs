@@ -1,2 +1,3 @@
 //! The PTX back end.
+pub mod intrinsics;
 pub mod memory;
