@@ -1,0 +1,205 @@
+//! What the CPU prepares: the memory of a queue pair, and its description as plain data.
+#![allow(unsafe_code, reason = "a descriptor brings raw addresses")]
+// UNSAFETY: `Queue::from_desc` turns the addresses of a descriptor into handles; whoever calls it
+// vouches for them.
+
+use core::ops::Range;
+use core::ptr::with_exposed_provenance_mut;
+
+use warpstore_simt::{Native, NativeCell, NativeCells, Scope, Word};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::queue::FAULT_WORDS;
+use crate::{Queue, Shape, Ticket, Words};
+
+/// Words in a cache line of 128 bytes, the unit at which GPU atomics contend.
+const LINE: u64 = 16;
+
+// Offsets in words. Each hot word has a line of its own.
+const TICKET: u64 = 0;
+const TAIL: u64 = LINE;
+const CQ_HEAD: u64 = 2 * LINE;
+const DEAD: u64 = 3 * LINE;
+const RUNG: u64 = 4 * LINE;
+const FAULTS: u64 = 5 * LINE;
+const ARRAYS: u64 = 6 * LINE;
+
+/// Where the private words of a queue pair lie in one allocation of GPU memory (or of plain
+/// memory, where submitters are host threads).
+///
+/// The allocation is [`bytes`](Layout::bytes) long, aligned to 128 bytes, and zeroed, with every
+/// byte of [`mark_bytes`](Layout::mark_bytes) set to 0xff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    shape: Shape,
+    /// Words of one array, in whole lines.
+    array: u64,
+}
+
+impl Layout {
+    /// Layout for queue pairs of this shape.
+    #[inline(always)]
+    pub const fn of(shape: Shape) -> Self {
+        Self {
+            shape,
+            array: shape.depth().next_multiple_of(LINE),
+        }
+    }
+
+    /// Size of the allocation.
+    pub const fn bytes(self) -> u64 {
+        (self.tags() + self.array) * 8
+    }
+
+    /// The bytes of the allocation that start as 0xff: empty marks.
+    pub const fn mark_bytes(self) -> Range<u64> {
+        self.marks() * 8..(self.marks() + self.array) * 8
+    }
+
+    /// Describes the queue pair `id` whose private words begin at `words`.
+    pub const fn describe(self, id: u16, words: u64, rings: RingAddresses) -> QueueDesc {
+        let Shape {
+            log2_depth,
+            cap,
+            cadence,
+        } = self.shape;
+        QueueDesc {
+            words,
+            rings,
+            log2_depth,
+            cap,
+            cadence,
+            id: id as u32,
+        }
+    }
+
+    const fn marks(self) -> u64 {
+        ARRAYS + self.array
+    }
+
+    const fn tags(self) -> u64 {
+        ARRAYS + 2 * self.array
+    }
+}
+
+/// What controller and submitter share, as addresses in the submitter's space.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct RingAddresses {
+    /// Submission ring, 64 bytes an entry.
+    pub sq: u64,
+    /// Completion ring, 16 bytes an entry.
+    pub cq: u64,
+    /// SQ tail doorbell, 32 bits.
+    pub sq_doorbell: u64,
+    /// CQ head doorbell, 32 bits.
+    pub cq_doorbell: u64,
+}
+
+/// A queue pair as plain data, made by the CPU with [`Layout::describe`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct QueueDesc {
+    /// Address of the private words.
+    pub words: u64,
+    /// Rings and doorbells.
+    pub rings: RingAddresses,
+    /// log2 of the entries in either ring.
+    pub log2_depth: u32,
+    /// Most commands in flight.
+    pub cap: u32,
+    /// CQEs taken between two CQ doorbells.
+    pub cadence: u32,
+    /// Identifier of the submission queue, below 2^16.
+    pub id: u32,
+}
+
+const _: () = {
+    assert!(size_of::<QueueDesc>() == 56);
+    assert!(core::mem::offset_of!(QueueDesc, words) == 0);
+    assert!(core::mem::offset_of!(QueueDesc, rings) == 8);
+    assert!(core::mem::offset_of!(QueueDesc, log2_depth) == 40);
+    assert!(core::mem::offset_of!(QueueDesc, cap) == 44);
+    assert!(core::mem::offset_of!(QueueDesc, cadence) == 48);
+    assert!(core::mem::offset_of!(QueueDesc, id) == 52);
+    assert!(size_of::<RingAddresses>() == 32);
+    assert!(core::mem::offset_of!(RingAddresses, sq) == 0);
+    assert!(core::mem::offset_of!(RingAddresses, cq) == 8);
+    assert!(core::mem::offset_of!(RingAddresses, sq_doorbell) == 16);
+    assert!(core::mem::offset_of!(RingAddresses, cq_doorbell) == 24);
+    assert!(FAULT_WORDS <= LINE);
+};
+
+impl<W: Ticket> Queue<Native, W> {
+    /// The queue pair that `desc` describes.
+    ///
+    /// # Safety
+    /// `desc` comes from [`Layout::describe`]; its addresses are valid in this address space, for
+    /// reads and writes, as long as the queue or a copy is used: `words` for [`Layout::bytes`]
+    /// bytes, aligned to 128, initialised as [`Layout`] says before the first use and written
+    /// only through queues since; the rings for `depth` entries, aligned to 16 bytes; the
+    /// doorbells for 4 bytes, aligned to 4. Others access them only as an NVMe controller would,
+    /// or atomically.
+    #[inline(always)]
+    pub unsafe fn from_desc(desc: &QueueDesc) -> Self {
+        let shape = Shape {
+            log2_depth: desc.log2_depth,
+            cap: desc.cap,
+            cadence: desc.cadence,
+        };
+        let (layout, depth) = (Layout::of(shape), shape.depth());
+        let memory = Memory(());
+        let words = Words {
+            ticket: memory.cell(desc.words + TICKET * 8),
+            tail: memory.cell(desc.words + TAIL * 8),
+            cq_head: memory.cell(desc.words + CQ_HEAD * 8),
+            dead: memory.cell(desc.words + DEAD * 8),
+            rung: memory.cell(desc.words + RUNG * 8),
+            faults: memory.cells(desc.words + FAULTS * 8, FAULT_WORDS),
+            state: memory.cells(desc.words + ARRAYS * 8, depth),
+            mark: memory.cells(desc.words + layout.marks() * 8, depth),
+            tag: memory.cells(desc.words + layout.tags() * 8, depth),
+            sq: memory.cells(desc.rings.sq, depth * 8),
+            cq: memory.cells(desc.rings.cq, depth * 2),
+            sq_doorbell: memory.cell(desc.rings.sq_doorbell),
+            cq_doorbell: memory.cell(desc.rings.cq_doorbell),
+        };
+        Self::new(words, shape, desc.id as u16)
+    }
+}
+
+/// Addresses that the caller of [`Queue::from_desc`] vouches for; made nowhere else.
+#[derive(Clone, Copy)]
+struct Memory(());
+
+impl Memory {
+    #[inline(always)]
+    fn cell<T: Word, S: Scope>(self, address: u64) -> NativeCell<T, S> {
+        // SAFETY: the caller of `from_desc` vouches for the word at this address.
+        unsafe { NativeCell::new(with_exposed_provenance_mut(address as usize)) }
+    }
+
+    #[inline(always)]
+    fn cells<T: Word, S: Scope>(self, address: u64, len: u64) -> NativeCells<T, S> {
+        // SAFETY: as in `cell`, for `len` words.
+        unsafe { NativeCells::new(with_exposed_provenance_mut(address as usize), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_arrays_and_marks_do_not_overlap() {
+        for log2_depth in 1..=12 {
+            let shape = Shape::new(1 << log2_depth, u32::MAX).unwrap();
+            let layout = Layout::of(shape);
+            assert!(ARRAYS + shape.depth() <= layout.marks());
+            assert!(layout.marks() + shape.depth() <= layout.tags());
+            assert!((layout.tags() + shape.depth()) * 8 <= layout.bytes());
+            assert_eq!(layout.mark_bytes(), layout.marks() * 8..layout.tags() * 8);
+            assert_eq!(layout.bytes() % (LINE * 8), 0);
+        }
+    }
+}
