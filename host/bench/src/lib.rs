@@ -2,5 +2,8 @@
 
 pub mod exit;
 pub mod graph;
+pub mod machine;
 pub mod options;
+pub mod progress;
 pub mod reference;
+pub mod report;

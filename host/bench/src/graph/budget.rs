@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::error::Reason;
+use crate::machine::{field, kib};
 
 /// One row offset here, and a distance and a label in the plain CPU implementation.
 const BYTES_PER_VERTEX: u128 = 16;
@@ -27,7 +28,7 @@ impl Budget {
     pub fn of_machine() -> Self {
         let available = fs::read_to_string("/proc/meminfo")
             .ok()
-            .and_then(|text| available(&text));
+            .and_then(|text| field(&text, "MemAvailable").and_then(kib));
         let allowed = fs::read_to_string("/sys/fs/cgroup/memory.max")
             .ok()
             .and_then(|text| text.trim().parse().ok());
@@ -56,30 +57,9 @@ impl Budget {
     }
 }
 
-/// The line `MemAvailable` of /proc/meminfo, in bytes (proc_meminfo(5); its kB are KiB).
-fn available(meminfo: &str) -> Option<u64> {
-    let kib = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    kib.trim()
-        .strip_suffix("kB")?
-        .trim()
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn available_memory_is_read_in_bytes() {
-        let text = "MemTotal:       16 kB\nMemFree: 1 kB\nMemAvailable:    8 kB\n";
-        assert_eq!(available(text), Some(8192));
-        assert_eq!(available("MemTotal: 16 kB\n"), None);
-        assert_eq!(available("MemAvailable: many kB\n"), None);
-    }
 
     #[test]
     fn this_machine_has_memory_for_a_small_graph_only() {

@@ -88,6 +88,7 @@ pub enum Queue {
     name = "bench",
     bin_name = "cargo xtask bench",
     version,
+    long_about = None,
     about = "Run an experiment, verify its result, print it. Sizes take K, M or G (Ki, Mi, Gi): powers of 1024.",
     allow_negative_numbers = true
 )]
@@ -109,8 +110,12 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = within(1, 64u32))]
     pub controller_sms: Option<u32>,
 
-    /// The SSD: model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096]
-    #[arg(long, default_value = "model:p5800x")]
+    /// The SSD.
+    #[arg(
+        long,
+        default_value = "model:p5800x",
+        help = format!("The SSD: {}; PROFILE is one of {}", ssd::SYNTAX, ssd::profiles())
+    )]
     pub ssd: Ssd,
     /// How many such SSDs
     #[arg(long, value_name = "N", default_value = "1", value_parser = within(1, MAX_SSDS))]

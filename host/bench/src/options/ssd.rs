@@ -9,6 +9,9 @@ use serde::Serialize;
 
 use super::name_of;
 
+/// What `--ssd` takes.
+pub(super) const SYNTAX: &str = "model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096]";
+
 /// Whose speed an emulated SSD has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -117,7 +120,8 @@ fn parse_lba(text: &str) -> Result<u32, String> {
     }
 }
 
-fn profiles() -> String {
+/// Every profile's name.
+pub(super) fn profiles() -> String {
     let names: Vec<String> = Profile::value_variants()
         .iter()
         .map(|&profile| name_of(profile))

@@ -1,0 +1,188 @@
+//! What an experiment reports: the model, which is also the JSON file's, and its forms.
+
+mod chart;
+mod figure;
+mod save;
+mod table;
+mod units;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::options::{CacheMode, Layout, Queue, Runner};
+
+pub use figure::draw;
+pub use save::{SaveError, save, save_json};
+pub use table::render;
+
+/// Version of the JSON file's form.
+pub const SCHEMA: u32 = 1;
+
+/// One run, of one experiment or of the main job's several.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What was run, as it is called on the command line; `main` for no argument.
+    pub experiment: String,
+    /// What executed the kernels.
+    pub runner: Runner,
+    /// The SSDs, as the command line would say them.
+    pub ssd: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Whether every result agrees with a plain CPU implementation.
+    pub verified: bool,
+    /// What was modelled and not measured on hardware, each in a few words.
+    pub modelled: Vec<String>,
+    /// How the store was built.
+    pub configuration: Configuration,
+    /// What came out.
+    pub results: Vec<Outcome>,
+}
+
+/// How the store was built, every default resolved.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Configuration {
+    /// Number of SSDs.
+    pub ssds: u32,
+    /// How arrays lie on them.
+    pub layout: Layout,
+    /// Bytes on one SSD before the next one's.
+    pub stripe_bytes: u64,
+    /// Bytes of a logical block.
+    pub lba_bytes: u32,
+    /// How commands enter a queue.
+    pub queue: Queue,
+    /// I/O queue pairs of each SSD.
+    pub queues: u32,
+    /// Entries of each queue.
+    pub depth: u64,
+    /// Lanes that run at a time.
+    pub threads: u32,
+    /// Bytes of a cache line.
+    pub line_bytes: u64,
+    /// Lines of the cache; absent where the experiment chose one for each graph.
+    pub cache_lines: Option<u64>,
+    /// How arrays are cached.
+    pub cache_mode: CacheMode,
+    /// Longest wait for an SSD.
+    pub timeout_seconds: f64,
+    /// Where random choices began.
+    pub seed: u64,
+}
+
+/// One result, tagged with its experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "experiment", rename_all = "lowercase")]
+pub enum Outcome {
+    /// Of `iops`.
+    Iops(Iops),
+    /// Of `bfs`.
+    Bfs(Bfs),
+    /// Of `cc`.
+    Cc(Cc),
+}
+
+/// Random reads of one block size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Iops {
+    /// Commands completed per second.
+    pub iops: f64,
+    /// Bytes transferred per second.
+    pub bandwidth_bytes_per_s: f64,
+    /// Bytes of a command.
+    pub block_bytes: u64,
+    /// Lanes that issued commands.
+    pub threads: u32,
+    /// I/O queue pairs of each SSD.
+    pub queues: u32,
+    /// Entries of each queue.
+    pub depth: u64,
+    /// Commands in flight at a time, at most.
+    pub in_flight: u32,
+    /// Time from submission to completion.
+    pub latency_ns: Latency,
+    /// NVMe commands completed.
+    pub commands: u64,
+    /// Kernel time.
+    pub seconds: f64,
+    /// The most that could have come out, and why.
+    pub limit: Option<Limit>,
+}
+
+/// An upper bound on a result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limit {
+    /// Commands per second.
+    pub iops: f64,
+    /// What sets the bound, in a few words.
+    pub by: String,
+}
+
+/// Latency percentiles, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "percentiles are named by their number")]
+pub struct Latency {
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+impl Latency {
+    /// The percentiles of recorded nanoseconds.
+    pub fn of(recorded: &Histogram<u64>) -> Self {
+        let at = |quantile| recorded.value_at_quantile(quantile);
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: recorded.max(),
+        }
+    }
+}
+
+/// A breadth-first search.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bfs {
+    /// The graph's file name.
+    pub graph: String,
+    /// Where the search began.
+    pub source: u32,
+    /// Vertices reached, the source counted.
+    pub reached: u64,
+    /// Greatest distance, in edges.
+    pub depth: u32,
+    /// Sum of all distances, in edges.
+    pub distance_sum: u64,
+    /// Kernel time, set-up apart.
+    pub seconds: f64,
+    /// NVMe read commands completed.
+    pub reads: u64,
+    /// Bytes that those brought.
+    pub bytes_read: u64,
+}
+
+/// Weakly connected components.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cc {
+    /// The graph's file name.
+    pub graph: String,
+    /// Number of components.
+    pub components: u64,
+    /// Vertices of the largest.
+    pub largest: u64,
+    /// Kernel time, set-up apart.
+    pub seconds: f64,
+    /// NVMe read commands completed.
+    pub reads: u64,
+    /// Bytes that those brought.
+    pub bytes_read: u64,
+}
+
+#[cfg(test)]
+mod tests;

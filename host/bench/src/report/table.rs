@@ -1,0 +1,161 @@
+//! Reports for the console.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+
+use super::units::{bytes, count, seconds};
+use super::{Bfs, Cc, Iops, Outcome, Report};
+
+/// The report as text: where it ran, what was modelled, and a table for each experiment.
+pub fn render(report: &Report) -> String {
+    let mut text = heading(report);
+    let iops = report.results.iter().filter_map(|outcome| {
+        if let Outcome::Iops(row) = outcome {
+            Some(iops(row))
+        } else {
+            None
+        }
+    });
+    let bfs = report.results.iter().filter_map(|outcome| {
+        if let Outcome::Bfs(row) = outcome {
+            Some(bfs(row))
+        } else {
+            None
+        }
+    });
+    let cc = report.results.iter().filter_map(|outcome| {
+        if let Outcome::Cc(row) = outcome {
+            Some(cc(row))
+        } else {
+            None
+        }
+    });
+    let tables = [table(&IOPS, iops), table(&BFS, bfs), table(&CC, cc)];
+    for table in tables.into_iter().filter(|table| !table.is_empty()) {
+        let _ = write!(text, "\n{table}\n");
+    }
+    text
+}
+
+fn heading(report: &Report) -> String {
+    let machine = &report.machine;
+    let memory = machine
+        .memory_bytes
+        .map_or_else(String::new, |memory| format!(", {}", bytes(memory as f64)));
+    let gpu = machine.gpu.as_deref().unwrap_or("no GPU used");
+    let verified = if report.verified {
+        "every result agrees with the plain CPU implementation"
+    } else {
+        "NOT verified"
+    };
+    let mut text = format!(
+        "{}: runner {}, {} × {}\nmachine: {} ({} cores{memory}), {gpu}\nverified: {verified}\n",
+        report.experiment,
+        report.runner,
+        report.configuration.ssds,
+        report.ssd,
+        machine.cpu.as_deref().unwrap_or("unknown CPU"),
+        machine.cores,
+    );
+    for fact in &report.modelled {
+        let _ = writeln!(text, "modelled: {fact}");
+    }
+    text
+}
+
+const IOPS: [&str; 12] = [
+    "block",
+    "IOPS",
+    "bandwidth",
+    "limit",
+    "threads",
+    "queues × depth",
+    "in flight",
+    "p50",
+    "p90",
+    "p99",
+    "p99.9",
+    "commands",
+];
+const BFS: [&str; 8] = [
+    "bfs of",
+    "source",
+    "reached",
+    "depth",
+    "sum of distances",
+    "time",
+    "reads",
+    "bytes read",
+];
+const CC: [&str; 6] = [
+    "cc of",
+    "components",
+    "largest",
+    "time",
+    "reads",
+    "bytes read",
+];
+
+fn iops(row: &Iops) -> [String; 12] {
+    let nanoseconds = |value: u64| seconds(value as f64 * 1e-9);
+    let limit = row.limit.as_ref().map_or_else(
+        || "–".to_owned(),
+        |limit| format!("{} ({})", count(limit.iops), limit.by),
+    );
+    [
+        bytes(row.block_bytes as f64),
+        count(row.iops),
+        format!("{}/s", bytes(row.bandwidth_bytes_per_s)),
+        limit,
+        row.threads.to_string(),
+        format!("{} × {}", row.queues, row.depth),
+        row.in_flight.to_string(),
+        nanoseconds(row.latency_ns.p50),
+        nanoseconds(row.latency_ns.p90),
+        nanoseconds(row.latency_ns.p99),
+        nanoseconds(row.latency_ns.p999),
+        row.commands.to_string(),
+    ]
+}
+
+fn bfs(row: &Bfs) -> [String; 8] {
+    [
+        row.graph.clone(),
+        row.source.to_string(),
+        row.reached.to_string(),
+        row.depth.to_string(),
+        row.distance_sum.to_string(),
+        seconds(row.seconds),
+        row.reads.to_string(),
+        bytes(row.bytes_read as f64),
+    ]
+}
+
+fn cc(row: &Cc) -> [String; 6] {
+    [
+        row.graph.clone(),
+        row.components.to_string(),
+        row.largest.to_string(),
+        seconds(row.seconds),
+        row.reads.to_string(),
+        bytes(row.bytes_read as f64),
+    ]
+}
+
+/// A table, or nothing if there are no rows. All columns but the first hold numbers.
+fn table<const N: usize>(header: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_FULL_CONDENSED)
+        .set_header(header)
+        .add_rows(rows);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    if table.is_empty() {
+        String::new()
+    } else {
+        table.to_string()
+    }
+}
