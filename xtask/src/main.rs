@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 
 /// Builds, tests and measures warpstore.
 #[derive(Parser)]
-#[command(name = "cargo xtask")]
+#[command(bin_name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
     task: Task,

@@ -36,8 +36,11 @@ pub fn fetch(tree: &Path) -> Result<()> {
 
 /// Asks rustup for a component of the toolchain in use; false where that is not possible.
 pub fn add_component(component: &str) -> bool {
-    println!("{component}: asking rustup");
-    repo::run(repo::command("rustup").args(["component", "add", component])).is_ok()
+    let added = repo::stdout_of(repo::command("rustup").args(["component", "add", component]));
+    if added.is_ok() {
+        println!("{component}: added by rustup");
+    }
+    added.is_ok()
 }
 
 /// Downloads Debian's toolchain with what it needs beyond the installed packages, unpacks it.
@@ -74,7 +77,9 @@ fn unpack_debian(tree: &Path) -> Result<()> {
     for entry in fs::read_dir(&debs)? {
         repo::run(repo::command("dpkg").arg("-x").arg(entry?.path()).arg(tree))?;
     }
-    fs::remove_dir_all(&debs)?;
+    for folder in ["lists", "cache", "debs"] {
+        fs::remove_dir_all(tree.join(folder))?;
+    }
     if Toolchain::unpacked(tree).is_none() {
         bail!("the packages hold no complete toolchain");
     }

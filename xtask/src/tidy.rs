@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: the house rules that a compiler does not check.
 //!
-//! One file per rule; each takes the files (or cargo's metadata) and returns problems, so that
+//! One file per rule; each takes files, or cargo's metadata, and returns problems, so that
 //! each has tests which show that it can fail. Only files that git knows, or would offer to
 //! add, are looked at.
 
@@ -97,9 +97,9 @@ pub fn run() -> Result<()> {
     let mut problems = Vec::new();
     for source in &tree.sources {
         problems.extend(text::check(source));
-        problems.extend(unsafety::check(source));
         problems.extend(device::check(source));
     }
+    problems.extend(unsafety::check(&tree.sources));
     problems.extend(text::foreign_names(&tree.texts));
     problems.extend(edges::check(&metadata)?);
     problems.extend(rules::check(&tree));

@@ -20,7 +20,7 @@ impl Source {
     pub fn new(path: &str, text: &str) -> Self {
         let code = code_of(text);
         let tests = if is_test_file(path) {
-            Vec::from([0..text.len()])
+            Vec::from_iter(Some(0..text.len()))
         } else {
             test_items(&code, text)
         };

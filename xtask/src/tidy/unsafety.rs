@@ -23,24 +23,48 @@ const ROOMS: [&str; 6] = [
 /// The one file of the emulated controller that reads and writes other agents' memory.
 const MODEL_MEMORY: &str = "device/nvme-model/src/memory";
 
-/// What a file with `unsafe` begins with.
+/// What a file with `unsafe`, or the file of the module around it, begins with.
 const SENTENCE: &str = "// UNSAFETY:";
 
-/// Checks one file.
-pub fn check(source: &Source) -> Option<Problem> {
+/// Checks every file.
+pub fn check(sources: &[Source]) -> Vec<Problem> {
+    sources
+        .iter()
+        .filter_map(|source| check_file(source, sources))
+        .collect()
+}
+
+fn check_file(source: &Source, all: &[Source]) -> Option<Problem> {
     let first = source.words("unsafe").find(|at| !source.in_test(*at))?;
     let allowed = ROOMS
         .iter()
         .chain([&MODEL_MEMORY])
         .any(|room| source.path.starts_with(room));
+    // A module that opts out of the lint does so for the modules in it, and says why once.
+    let parent = parent_files(&source.path);
+    let around = all.iter().filter(|other| parent.contains(&other.path));
     let text = if !allowed {
         "`unsafe` outside the rooms that may hold it (xtask/src/tidy/unsafety.rs)".to_owned()
-    } else if !source.text.lines().any(|line| line.starts_with(SENTENCE)) {
-        format!("`unsafe` without a `{SENTENCE}` sentence at the top that says why")
+    } else if !std::iter::once(source).chain(around).any(explains) {
+        format!("`unsafe` without a `{SENTENCE}` sentence, here or in the module's file, why")
     } else {
         return None;
     };
     Some(Problem::new(source.place(first), text))
+}
+
+fn explains(source: &Source) -> bool {
+    source
+        .text
+        .lines()
+        .any(|line| line.trim_start().starts_with(SENTENCE))
+}
+
+/// The files that may hold the module in which a file is one: `a/mod.rs` and `a.rs` for
+/// `a/b.rs`.
+fn parent_files(path: &str) -> [String; 2] {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    [format!("{folder}/mod.rs"), format!("{folder}.rs")]
 }
 
 #[cfg(test)]
@@ -48,7 +72,9 @@ mod tests {
     use super::*;
 
     fn verdict(path: &str, text: &str) -> Option<String> {
-        check(&Source::new(path, text)).map(|problem| problem.to_string())
+        check(&[Source::new(path, text)])
+            .first()
+            .map(ToString::to_string)
     }
 
     #[test]
@@ -68,6 +94,15 @@ mod tests {
         );
         assert!(verdict("device/nvme-model/src/rings.rs", said).is_some());
         assert!(verdict("device/nvme-model/src/memory.rs", said).is_none());
+    }
+
+    #[test]
+    fn a_module_speaks_for_the_files_in_it() {
+        let bare = || Source::new("host/src/cuda/stream.rs", "unsafe fn a() {}\n");
+        let said = |path| Source::new(path, "// UNSAFETY: calls CUDA.\n");
+        assert!(check(&[bare(), said("host/src/cuda/mod.rs")]).is_empty());
+        assert!(check(&[bare(), said("host/src/cuda.rs")]).is_empty());
+        assert_eq!(check(&[bare(), said("host/src/lib.rs")]).len(), 1);
     }
 
     #[test]
