@@ -4,7 +4,10 @@
 //! the compiler, and the same tuple is what the CUDA driver is given and what each lane of the
 //! host runner is called with. Every kernel has one parameter more than its author wrote, in
 //! front: the [`StatusSlot`] in which a lane's error ends up.
-#![allow(unsafe_code, reason = "kernel parameters cross to the GPU as plain bytes")]
+#![allow(
+    unsafe_code,
+    reason = "kernel parameters cross to the GPU as plain bytes"
+)]
 // UNSAFETY: only the marker trait KernelParam, whose contract is about layout. No memory is
 // accessed here but through simt's cells.
 
@@ -54,8 +57,6 @@ unsafe impl KernelParam for f32 {}
 unsafe impl KernelParam for f64 {}
 // SAFETY: a transparent address; others reach the word through cells, as its `new` demands.
 unsafe impl<T: Word, S: Scope> KernelParam for NativeCell<T, S> {}
-// SAFETY: as for NativeCell; `repr(C)`, an address and a length.
-unsafe impl<T: Word, S: Scope> KernelParam for NativeCells<T, S> {}
 
 /// The parameters of a kernel: a tuple of up to twelve [`KernelParam`]s.
 pub trait KernelArgs: Copy + Send + Sync + 'static {
@@ -149,7 +150,9 @@ impl StatusSlot {
         // the first error is kept, so losing the exchange is no failure.
         let first = self.words.at(Self::FIRST_ERROR);
         let _ = first.compare_exchange(0, error.to_bits(), Order::Relaxed);
-        self.words.at(Self::FAILED_LANES).fetch_add(1, Order::Relaxed);
+        self.words
+            .at(Self::FAILED_LANES)
+            .fetch_add(1, Order::Relaxed);
     }
 }
 
