@@ -71,6 +71,12 @@ impl<T: Word, S: Scope> NativeCell<T, S> {
             scope: PhantomData,
         }
     }
+
+    /// Address of the word, for descriptors.
+    #[inline(always)]
+    pub const fn address(self) -> *mut T {
+        self.address
+    }
 }
 
 impl<T: Word, S: Scope> NativeCells<T, S> {
@@ -95,17 +101,22 @@ impl<T: Word, S: Scope> NativeCells<T, S> {
         self.address
     }
 
-    /// The words from `first` on, at most `len` of them: cut at the end of the array.
-    #[inline(always)]
-    pub const fn part(self, first: u64, len: u64) -> Self {
-        let first = if first < self.len { first } else { self.len };
-        let rest = self.len - first;
-        // `wrapping_add`: `first` is at most `len`, so the address stays inside the array or at
-        // its end.
-        let address = self.address.wrapping_add(first as usize);
+    /// The `len` words from `first` on: how the CPU divides an allocation.
+    ///
+    /// # Panics
+    /// If the part is empty or does not lie inside the array.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn part(self, first: u64, len: u64) -> Self {
+        let inside = first <= self.len && len <= self.len - first;
+        assert!(
+            inside && len > 0,
+            "words {first}..{first}+{len} of {}",
+            self.len
+        );
+        // `wrapping_add`: `first` is below `len`, so the address stays inside the array.
         Self {
-            address,
-            len: if len < rest { len } else { rest },
+            address: self.address.wrapping_add(first as usize),
+            len,
             scope: PhantomData,
         }
     }
