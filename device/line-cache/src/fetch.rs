@@ -3,7 +3,8 @@
 use warpstore_simt::{Cell, Cells, Order, Platform};
 
 use crate::clock::{SlotClaim, occupant};
-use crate::{Failure, LineTable, Meta, State};
+use crate::meta::{BUSY, REF, VALID};
+use crate::{Failure, LineTable, Look, Meta, State};
 
 /// The right to fetch a line: its word is BUSY and nobody else changes it.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,9 +72,9 @@ impl<P: Platform> LineTable<P> {
         let slot = slot.into_index();
         // Ordering: relaxed; the release of `publish` carries it to whoever evicts ([LC-4]).
         self.owner.at(u64::from(slot)).store(occupant(line), Order::Relaxed);
-        // Ordering: [LC-5] a store, since BUSY is ours; the doorbell's fence carries it to the
-        // finisher.
-        self.meta.at(line).store(Meta::busy(version, slot).bits(), Order::Relaxed);
+        // Ordering: [LC-5] sets bits of a word that is ours; the doorbell's fence carries it to
+        // the finisher.
+        self.meta.at(line).fetch_or(Meta::slot_bits(slot), Order::Relaxed);
         Fetch { line, slot, version }
     }
 
@@ -83,21 +84,19 @@ impl<P: Platform> LineTable<P> {
     pub fn fetch_of(self, line: u64) -> Option<Fetch> {
         // Ordering: relaxed; the completion came after the doorbell, which came after `attach`.
         let meta = Meta::from_bits(self.meta.at(line).load(Order::Relaxed));
-        (meta.state() == State::Busy).then(|| Fetch {
-            line,
-            slot: meta.slot(),
-            version: meta.version(),
-        })
+        let Look::Busy(meta) = meta.look() else { return None };
+        Some(Fetch { line, slot: meta.slot(), version: meta.version() })
     }
 
-    /// Makes a fetched line resident. The bytes are in the slot, and the caller has acquired
-    /// them (the completion's phase, then a fence).
+    /// Makes a fetched line resident: the word names slot and version already. The bytes are in
+    /// the slot, and the caller has acquired them (the completion's phase, then a fence).
+    ///
+    /// A resident line starts referenced, so that the clock lets its waiters read it.
     #[inline(always)]
-    pub fn publish(self, fetch: Fetch) {
-        let meta = Meta::valid(fetch.version, fetch.slot);
-        // Ordering: [LC-1] release: the bytes, before the word that says they are there. A store
-        // by [LC-5].
-        self.meta.at(fetch.line).store(meta.bits(), Order::Release);
+    pub fn publish(self, line: u64) {
+        // Ordering: [LC-1] release: the bytes, before the word that says they are there.
+        let before = self.meta.at(line).fetch_or(VALID | REF, Order::Release);
+        debug_assert!(is_busy(before), "line {line} was published without a fetch");
     }
 
     /// Ends a fetch that failed: its slot is free again and its waiters see why.
@@ -106,19 +105,40 @@ impl<P: Platform> LineTable<P> {
     /// (A command that timed out ends neither way: its slot stays claimed.)
     #[inline(always)]
     pub fn fail(self, fetch: Fetch, failure: Failure) {
+        let Fetch { line, slot, version } = fetch;
         // The slot first, so that whoever sees FAILED and claims again finds it: with one slot
-        // there is no other. Nothing names the slot meanwhile, as BUSY readers do not look at it.
-        self.give_back(fetch.slot);
-        let meta = Meta::failed(fetch.version, failure);
-        // Ordering: [LC-8] the fetch's end, before the next claim. A store by [LC-5].
-        self.meta.at(fetch.line).store(meta.bits(), Order::Release);
+        // there is no other. The word names it a little longer, but while BUSY nobody goes there.
+        self.give_back(slot);
+        let busy = Meta::busy(version, slot).bits();
+        let change = Meta::failed(version, failure).bits().wrapping_sub(busy);
+        // Ordering: [LC-8] the fetch's end, before the next claim. [LC-5] an addition, which
+        // turns the one word into the other and leaves the hint as it is.
+        let before = self.meta.at(line).fetch_add(change, Order::Release);
+        debug_assert!(is_busy(before), "line {line} failed without a fetch");
+    }
+
+    /// Ends a fetch whose command may still reach the controller: waiters see why, the slot stays
+    /// taken for good, and the version moves on, so that a completion that comes late after all
+    /// names a fetch that is no more.
+    #[inline(always)]
+    pub fn lose(self, fetch: Fetch, failure: Failure) {
+        let Fetch { line, slot, version } = fetch;
+        let busy = Meta::busy(version, slot).bits();
+        let failed = Meta::failed(version.wrapping_add(1), failure).bits();
+        // Ordering: [LC-8] and [LC-5] as in `fail`.
+        let before = self.meta.at(line).fetch_add(failed.wrapping_sub(busy), Order::Release);
+        debug_assert!(is_busy(before), "line {line} was lost without a fetch");
     }
 
     /// Gives up a claim that found no slot. The access goes round the cache.
     #[inline(always)]
     pub fn release_claim(self, claim: Claim) {
-        let meta = Meta::invalid(claim.version);
-        // Ordering: [LC-8] passes on what the claim acquired. A store by [LC-5].
-        self.meta.at(claim.line).store(meta.bits(), Order::Release);
+        // Ordering: [LC-8] passes on what the claim acquired.
+        self.meta.at(claim.line).fetch_and(!BUSY, Order::Release);
     }
+}
+
+#[inline(always)]
+fn is_busy(bits: u64) -> bool {
+    matches!(Meta::from_bits(bits).look(), Look::Busy(_))
 }

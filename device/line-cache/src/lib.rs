@@ -18,13 +18,15 @@
 //! | transition | by | how | who may |
 //! |---|---|---|---|
 //! | INVALID, FAILED → BUSY | [`LineTable::claim`] | compare-exchange | anyone who misses; one wins |
-//! | BUSY → BUSY with a slot | [`LineTable::attach`] | store | the winner, with a slot of its own |
-//! | BUSY → VALID | [`LineTable::publish`] | store | whoever drained the fetch's completion |
-//! | BUSY → FAILED | [`LineTable::fail`] | store | the same, or the winner if it could not submit |
-//! | BUSY → INVALID | [`LineTable::release_claim`] | store | the winner, if it found no slot |
+//! | BUSY → BUSY with a slot | [`LineTable::attach`] | or | the winner, with a slot of its own |
+//! | BUSY → VALID | [`LineTable::publish`] | or | whoever drained the fetch's completion |
+//! | BUSY → FAILED | [`LineTable::fail`] | add | the same, or the winner if it could not submit |
+//! | BUSY → INVALID | [`LineTable::release_claim`] | and | the winner, if it found no slot |
 //! | VALID → INVALID, version + 1 | [`LineTable::victim`] | compare-exchange | anyone who needs a slot; line unpinned, clean, not referenced lately |
 //! | pins ± 1 | [`LineTable::pin`], [`LineTable::unpin`] | compare-exchange on VALID; add | anyone; whoever pinned |
 //! | REF set, cleared | [`LineTable::touch`], [`LineTable::victim`] | or; and | anyone, in any state: REF is a hint |
+//!
+//! Every change of a line's word is a read-modify-write, so none loses another's.
 //!
 //! A slot is free, claimed (its holder is about to attach, or has just evicted), or attached to
 //! a line. The line word decides: a slot belongs to the line whose VALID or BUSY word names it,

@@ -26,10 +26,11 @@ const VERSION_BITS: u32 = 11;
 const SLOT_BITS: u32 = 28;
 
 const STATE: u64 = 0b11;
-const INVALID: u64 = 0;
-const BUSY: u64 = 1;
-const VALID: u64 = 2;
-const FAILED: u64 = 3;
+const INVALID: u64 = 0b00;
+pub(crate) const BUSY: u64 = 0b01;
+const FAILED: u64 = 0b10;
+/// Includes BUSY, so that a fetch is published by setting bits.
+pub(crate) const VALID: u64 = 0b11;
 const DIRTY: u64 = 1 << 2;
 const CLEANING: u64 = 1 << 3;
 pub(crate) const REF: u64 = 1 << 4;
@@ -77,8 +78,8 @@ impl Meta {
         match self.0 & STATE {
             INVALID => State::Invalid,
             BUSY => State::Busy,
-            VALID => State::Valid,
-            _ => State::Failed,
+            FAILED => State::Failed,
+            _ => State::Valid,
         }
     }
 
@@ -139,7 +140,7 @@ impl Meta {
     /// nobody holds it, and the slot's bytes are no newer than the SSD's.
     #[inline(always)]
     pub(crate) const fn may_leave(self, slot: u32) -> bool {
-        let expected = ((slot as u64) << SLOT_SHIFT) | VALID;
+        let expected = Self::slot_bits(slot) | VALID;
         (self.0 & (SLOT | PINS | DIRTY | CLEANING | STATE)) == expected
     }
 
@@ -156,19 +157,8 @@ impl Meta {
     }
 
     #[inline(always)]
-    pub(crate) const fn invalid(version: u16) -> Self {
-        Self::word(INVALID, version, 0)
-    }
-
-    #[inline(always)]
     pub(crate) const fn busy(version: u16, slot: u32) -> Self {
         Self::word(BUSY, version, slot)
-    }
-
-    /// A resident line starts referenced, so that the clock lets whoever waits for it read it.
-    #[inline(always)]
-    pub(crate) const fn valid(version: u16, slot: u32) -> Self {
-        Self::word(VALID | REF, version, slot)
     }
 
     #[inline(always)]
@@ -176,10 +166,16 @@ impl Meta {
         Self::word(FAILED, version, failure.0)
     }
 
+    /// What to or into a claimed word, whose slot field is zero, for it to name `slot`.
+    #[inline(always)]
+    pub(crate) const fn slot_bits(slot: u32) -> u64 {
+        (slot as u64) << SLOT_SHIFT
+    }
+
     #[inline(always)]
     const fn word(flags: u64, version: u16, slot: u32) -> Self {
         let version = ((version as u64) << VERSION_SHIFT) & VERSION;
-        Self(flags | version | ((slot as u64) << SLOT_SHIFT))
+        Self(flags | version | Self::slot_bits(slot))
     }
 }
 
@@ -234,20 +230,28 @@ mod tests {
 
     use super::*;
 
+    fn invalid(version: u16) -> Meta {
+        Meta::word(INVALID, version, 0)
+    }
+
+    fn valid(version: u16, slot: u32) -> Meta {
+        Meta::word(VALID, version, slot)
+    }
+
     #[test]
     fn zero_is_not_resident() {
-        assert_eq!(Meta::from_bits(0).look(), Look::Absent(Meta::invalid(0)));
+        assert_eq!(Meta::from_bits(0).look(), Look::Absent(invalid(0)));
     }
 
     #[test]
     fn the_version_wraps_inside_its_field() {
-        let last = Meta::valid(VERSIONS - 1, MAX_SLOTS - 1);
-        assert_eq!(last.evicted(), Meta::invalid(0));
+        let last = valid(VERSIONS - 1, MAX_SLOTS - 1);
+        assert_eq!(last.evicted(), invalid(0));
     }
 
     #[test]
     fn dirt_and_cleaning_keep_a_line() {
-        let line = Meta::valid(3, 7);
+        let line = valid(3, 7);
         assert!(line.may_leave(7));
         for mark in [DIRTY, CLEANING] {
             let marked = Meta::from_bits(line.bits() | mark);
@@ -263,7 +267,7 @@ mod tests {
             dirty: bool, cleaning: bool, referenced: bool,
         ) {
             let marks = u64::from(dirty) * DIRTY | u64::from(cleaning) * CLEANING;
-            let plain = Meta::valid(version, slot).bits() & !REF;
+            let plain = valid(version, slot).bits();
             let meta = Meta::from_bits(
                 plain | marks | (u64::from(referenced) * REF) | (u64::from(pins) * PIN_ONE),
             );
@@ -272,19 +276,19 @@ mod tests {
             prop_assert_eq!(meta.slot(), slot);
             prop_assert_eq!(meta.pins(), pins);
             prop_assert_eq!(meta.is_referenced(), referenced);
-            prop_assert!(meta.same_bytes(Meta::valid(version, slot)));
+            prop_assert!(meta.same_bytes(valid(version, slot)));
             prop_assert_eq!(meta.may_leave(slot), pins == 0 && !dirty && !cleaning);
             prop_assert!(!meta.may_leave(slot ^ 1));
-            prop_assert_eq!(meta.evicted(), Meta::invalid((version + 1) % VERSIONS));
+            prop_assert_eq!(meta.evicted(), invalid((version + 1) % VERSIONS));
         }
 
         #[test]
         fn each_field_of_the_comparison_counts(version in 0..VERSIONS, slot in 0..MAX_SLOTS) {
-            let meta = Meta::valid(version, slot);
-            prop_assert!(!meta.same_bytes(Meta::valid(version, slot ^ 1)));
-            prop_assert!(!meta.same_bytes(Meta::valid((version + 1) % VERSIONS, slot)));
+            let meta = valid(version, slot);
+            prop_assert!(!meta.same_bytes(valid(version, slot ^ 1)));
+            prop_assert!(!meta.same_bytes(valid((version + 1) % VERSIONS, slot)));
             prop_assert!(!meta.same_bytes(Meta::busy(version, slot)));
-            prop_assert!(!meta.same_bytes(Meta::invalid(version)));
+            prop_assert!(!meta.same_bytes(invalid(version)));
         }
 
         #[test]

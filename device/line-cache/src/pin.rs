@@ -35,7 +35,7 @@ impl<P: Platform> LineTable<P> {
             if meta.pins() == MAX_PINS {
                 return Err(NotPinned::Full);
             }
-            // Ordering: [LC-1] pairs with the store of `publish`; [LC-5] on VALID only.
+            // Ordering: [LC-1] pairs with `publish`; [LC-5] on VALID only.
             match cell.compare_exchange(meta.bits(), meta.pinned().bits(), Order::Acquire) {
                 Ok(_) => return Ok(meta.pinned()),
                 Err(found) => meta = Meta::from_bits(found),

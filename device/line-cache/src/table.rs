@@ -80,7 +80,7 @@ impl<P: Platform> LineTable<P> {
     /// from its slot, relaxed, and believe it only if [`LineTable::validate`] says so.
     #[inline(always)]
     pub fn open(self, line: u64) -> Meta {
-        // Ordering: [LC-1] pairs with the release store of `publish`; [HW-1] on the other path,
+        // Ordering: [LC-1] pairs with the release of `publish`; [HW-1] on the other path,
         // where the slot's address depends on this load.
         let order = if self.is_strict() { Order::Acquire } else { Order::Relaxed };
         Meta::from_bits(self.meta.at(line).load(order))
@@ -128,7 +128,7 @@ impl<P: Platform> LineTable<P> {
         match meta.state() {
             State::Busy => None,
             State::Valid => {
-                // Ordering: [LC-1] with the load above, pairs with the store of `publish`.
+                // Ordering: [LC-1] with the load above, pairs with `publish`.
                 P::fence::<Device>(Order::Acquire);
                 Some(Outcome::Ready(meta))
             }

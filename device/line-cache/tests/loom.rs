@@ -1,0 +1,415 @@
+//! The line state machine under every interleaving, and every stale value that a relaxed load
+//! may return, within a bound on preemptions.
+//!
+//! A slot has two words of data, both `value(line, version)`: bytes that differ, or that are
+//! another incarnation's, are a torn read. The thread that fills a slot plays the controller
+//! too: its fence is the one before the doorbell.
+
+use line_cache::{Claim, Failure, Fetch, LineTable, Look, Meta, Outcome, ReadOrder, SlotClaim};
+use loom::thread;
+use warpstore_loom::{Loom, LoomCells, cell, cells, explore};
+use warpstore_simt::{Cell, Cells, Device, Order, Platform};
+
+/// Bytes of a fetch that the controller gave up half-way.
+const PARTIAL: u64 = 999;
+
+#[derive(Clone, Copy)]
+struct Cache {
+    table: LineTable<Loom>,
+    meta: LoomCells<u64, Device>,
+    data: LoomCells<u64, Device>,
+}
+
+fn value(line: u64, version: u16) -> u64 {
+    100 * (line + 1) + u64::from(version)
+}
+
+impl Cache {
+    fn new(lines: usize, slots: usize) -> Self {
+        let meta = cells(&vec![0; lines]);
+        let owner = cells(&vec![0; slots]);
+        let table = LineTable::new(meta, owner, cell(0), ReadOrder::Strict, 0);
+        Self { table, meta, data: cells(&vec![0; 2 * slots]) }
+    }
+
+    /// As `new`, with line 0 resident in slot 0, not referenced, the hand before slot 0.
+    fn with_line_0(lines: usize, slots: usize) -> Self {
+        let cache = Self::new(lines, slots);
+        cache.fill(0).expect("an empty cache has room");
+        for _ in 0..slots * 2 - 1 {
+            // The second visit of slot 0 takes the mark; the other slots are given back.
+            if let Some(slot) = cache.table.victim(1) {
+                cache.table.free_slot(slot);
+            }
+        }
+        cache
+    }
+
+    fn word(self, line: u64) -> Meta {
+        Meta::from_bits(self.meta.at(line).load(Order::Relaxed))
+    }
+
+    fn claim(self, line: u64) -> Option<Claim> {
+        match self.table.look(line) {
+            Look::Absent(meta) | Look::Failed(meta) => self.table.claim(line, meta),
+            Look::Hit(_) | Look::Busy(_) => None,
+        }
+    }
+
+    fn begin(self, line: u64) -> Option<Fetch> {
+        let claim = self.claim(line)?;
+        match self.table.victim(2) {
+            Some(slot) => Some(self.table.attach(claim, slot)),
+            None => {
+                self.table.release_claim(claim);
+                None
+            }
+        }
+    }
+
+    /// What the controller does after the doorbell.
+    fn write(self, slot: u32, value: u64) {
+        Loom::fence::<Device>(Order::AcqRel);
+        Loom::store_pair(self.data, u64::from(slot) * 2, [value; 2]);
+    }
+
+    fn finish(self, fetch: Fetch) {
+        self.write(fetch.slot, value(fetch.line, fetch.version));
+        self.table.publish(fetch.line);
+    }
+
+    fn fill(self, line: u64) -> Option<Fetch> {
+        let fetch = self.begin(line)?;
+        self.finish(fetch);
+        Some(fetch)
+    }
+
+    fn bytes(self, slot: u32) -> [u64; 2] {
+        Loom::load_pair(self.data, u64::from(slot) * 2)
+    }
+
+    /// One optimistic read. A validated one holds the bytes of the version it opened.
+    fn read(self, line: u64) -> bool {
+        let opened = self.table.open(line);
+        let Look::Hit(meta) = opened.look() else { return false };
+        self.read_opened(line, meta)
+    }
+
+    fn read_opened(self, line: u64, meta: Meta) -> bool {
+        let bytes = self.bytes(meta.slot());
+        self.table.touch(line, meta);
+        let valid = self.table.validate(line, meta, bytes[0] | bytes[1]);
+        if valid {
+            assert_eq!(bytes, [value(line, meta.version()); 2], "torn read of line {line}");
+        }
+        valid
+    }
+
+    fn wait(self, line: u64, version: u16) -> Outcome {
+        let mut attempt = 0;
+        loop {
+            if let Some(outcome) = self.table.settled(line, version) {
+                return outcome;
+            }
+            Loom::pause(attempt);
+            attempt += 1;
+        }
+    }
+}
+
+/// Which of the two sides of a race begins; loom derives the other interleavings from there.
+///
+/// It explores both beginnings, because loom remembers only the last access to a word when it
+/// looks for races: one side's load is forgotten once the other side has loaded the same word,
+/// and then a store does not seem to race with it.
+#[derive(Clone, Copy)]
+enum Beginning {
+    Left,
+    Right,
+}
+
+/// Runs both sides against each other and returns what they return.
+fn race<L: 'static, R: 'static>(
+    beginning: Beginning,
+    left: impl FnOnce() -> L + 'static,
+    right: impl FnOnce() -> R + 'static,
+) -> (L, R) {
+    match beginning {
+        Beginning::Left => {
+            let right = thread::spawn(right);
+            (left(), right.join().unwrap())
+        }
+        Beginning::Right => {
+            let left = thread::spawn(left);
+            let right = right();
+            (left.join().unwrap(), right)
+        }
+    }
+}
+
+/// Explores `scenario` from both beginnings, with at most `preemptions` involuntary switches.
+fn check(preemptions: usize, scenario: impl Fn(Beginning) + Copy + Send + Sync + 'static) {
+    let left = explore(preemptions, move || scenario(Beginning::Left));
+    let right = explore(preemptions, move || scenario(Beginning::Right));
+    assert!(left > 1 || right > 1, "one execution explores nothing");
+}
+
+/// [LC-1], [LC-2]: the slot is overwritten by another line.
+#[test]
+fn a_reader_and_an_evictor_that_refills_the_slot() {
+    check(3, |beginning| {
+        let cache = Cache::with_line_0(2, 1);
+        let reader = move || (cache.read(0), cache.read(1));
+        race(beginning, reader, move || cache.fill(1));
+        assert!(cache.read(0) != cache.read(1), "one slot holds one line");
+    });
+}
+
+/// [LC-3]: the line comes back into the same slot, so only the version tells.
+#[test]
+fn a_reader_and_a_line_that_comes_back() {
+    check(3, |beginning| {
+        let cache = Cache::with_line_0(1, 1);
+        let evictor = move || {
+            if let Some(slot) = cache.table.victim(2)
+                && let Some(claim) = cache.claim(0)
+            {
+                let fetch = cache.table.attach(claim, slot);
+                cache.write(fetch.slot, value(0, 1));
+                cache.table.publish(fetch.line);
+            }
+        };
+        race(beginning, move || cache.read(0), evictor);
+    });
+}
+
+/// [LC-1]: a waiter goes on with the word that ended its wait.
+#[test]
+fn a_waiter_and_the_publication() {
+    check(3, |beginning| {
+        let cache = Cache::new(1, 1);
+        let fetch = cache.begin(0).expect("an empty cache has room");
+        let waiter = move || {
+            let outcome = cache.wait(0, fetch.version);
+            let Outcome::Ready(meta) = outcome else { panic!("published, not {outcome:?}") };
+            assert!(cache.read_opened(0, meta), "nothing evicts here");
+        };
+        let finisher = move || {
+            assert_eq!(cache.table.fetch_of(0), Some(fetch));
+            cache.finish(fetch);
+        };
+        race(beginning, waiter, finisher);
+    });
+}
+
+/// [LC-5]: one of two claimers wins, a late reader's mark or not.
+#[test]
+fn two_claimers_and_a_late_mark() {
+    check(3, |beginning| {
+        let cache = Cache::new(1, 1);
+        let absent = cache.word(0);
+        let late = thread::spawn(move || cache.table.touch(0, absent));
+        let claimer = move || cache.table.claim(0, absent).is_some();
+        let (first, second) = race(beginning, claimer, claimer);
+        assert!(first != second, "exactly one claims the line");
+        late.join().unwrap();
+        assert!(matches!(cache.table.look(0), Look::Busy(_)));
+    });
+}
+
+/// [LC-5], [LC-9]: a mark that comes late harms neither the fetch nor the next reader.
+#[test]
+fn a_fill_and_a_late_mark() {
+    check(3, |beginning| {
+        let cache = Cache::with_line_0(1, 1);
+        let opened = cache.word(0);
+        let filler = move || {
+            if let Some(slot) = cache.table.victim(1) {
+                let claim = cache.claim(0).expect("only the mark interferes");
+                cache.finish(cache.table.attach(claim, slot));
+                assert_eq!(cache.word(0).version(), 1);
+            }
+        };
+        race(beginning, filler, move || cache.table.touch(0, opened));
+        assert_eq!(cache.word(0).pins(), 0);
+        assert!(cache.read(0));
+    });
+}
+
+/// [LC-4], [LC-5]: a pinned line keeps its slot, and a pin never lands on an evicted line.
+#[test]
+fn a_pin_and_an_eviction() {
+    check(3, |beginning| {
+        let cache = Cache::with_line_0(2, 1);
+        let guard = move || {
+            let pinned = cache.table.pin(0);
+            if let Ok(meta) = pinned {
+                // No validation: this is what the pin is for.
+                assert_eq!(cache.bytes(meta.slot()), [value(0, 0); 2]);
+                cache.table.unpin(0);
+            }
+            pinned.is_ok()
+        };
+        let (pinned, filled) = race(beginning, guard, move || cache.fill(1).is_some());
+        assert!(pinned || filled, "one of them gets the line");
+        assert_eq!(cache.word(0).pins() + cache.word(1).pins(), 0);
+        assert!(cache.read(0) != filled);
+    });
+}
+
+/// [LC-1], [LC-5]: a pin that comes during a fetch waits for VALID, and finds the bytes.
+#[test]
+fn a_pin_and_a_fetch() {
+    check(3, |beginning| {
+        let cache = Cache::new(1, 1);
+        let fetch = cache.begin(0).expect("an empty cache has room");
+        let guard = move || {
+            if let Ok(meta) = cache.table.pin(0) {
+                assert_eq!(cache.bytes(meta.slot()), [value(0, 0); 2]);
+                assert_eq!(cache.word(0).pins(), 1);
+                assert_eq!(cache.table.victim(3), None, "a pinned line stays");
+                cache.table.unpin(0);
+            }
+        };
+        race(beginning, guard, move || cache.finish(fetch));
+        assert_eq!(cache.word(0).pins(), 0);
+        assert!(cache.read(0));
+    });
+}
+
+/// [LC-6]: what a pin's holder wrote is there for whoever takes the slot next.
+#[test]
+fn a_pinned_writer_and_an_eviction() {
+    check(3, |beginning| {
+        let cache = Cache::with_line_0(1, 1);
+        let writer = move || {
+            let pinned = cache.table.pin(0).is_ok();
+            if pinned {
+                cache.data.at(0).store(PARTIAL, Order::Relaxed);
+                cache.table.unpin(0);
+            }
+            pinned
+        };
+        let evictor = move || cache.table.victim(2).map(|_| cache.data.at(0).load(Order::Relaxed));
+        let (written, found) = race(beginning, writer, evictor);
+        if let Some(found) = found {
+            assert_eq!(found == PARTIAL, written, "the write is seen, or was refused");
+        }
+    });
+}
+
+/// [LC-7]: a slot changes hands with all that was written into it.
+#[test]
+fn a_slot_given_back_and_its_next_user() {
+    check(3, |beginning| {
+        let cache = Cache::new(1, 1);
+        let slot = cache.table.victim(1).expect("the slot is free");
+        let giver = move || {
+            cache.write(slot.slot(), PARTIAL);
+            cache.table.free_slot(slot);
+        };
+        let taker = move || {
+            if let Some(slot) = cache.table.victim(1) {
+                assert_eq!(cache.bytes(slot.slot()), [PARTIAL; 2]);
+            }
+        };
+        race(beginning, giver, taker);
+    });
+}
+
+/// [LC-7], [LC-8]: a waiter sees the failure, and whoever tries again finds the slot.
+#[test]
+fn a_failure_and_its_waiter() {
+    check(3, |beginning| {
+        let cache = Cache::new(1, 1);
+        let fetch = cache.begin(0).expect("an empty cache has room");
+        let failure = Failure::new(3, 0x281);
+        let finisher = move || {
+            cache.write(fetch.slot, PARTIAL);
+            cache.table.fail(fetch, failure);
+        };
+        let waiter = move || {
+            assert_eq!(cache.wait(0, fetch.version), Outcome::Failed(failure));
+            let claim = cache.claim(0).expect("a failed line may be claimed");
+            let slot = cache.table.victim(1).expect("its slot was free before it failed");
+            assert_eq!(cache.bytes(slot.slot()), [PARTIAL; 2]);
+            cache.finish(cache.table.attach(claim, slot));
+        };
+        race(beginning, finisher, waiter);
+        assert!(cache.read(0));
+    });
+}
+
+/// [LC-8]: a fetch begins after all that was done to the line before, whatever the line was.
+#[test]
+fn a_claim_sees_the_lines_past() {
+    type Past = fn(Cache, SlotClaim);
+    let evicted: Past = |_, _kept| {};
+    let released: Past = |cache, _kept| {
+        if let Some(claim) = cache.claim(0) {
+            cache.table.release_claim(claim);
+        }
+    };
+    let failed: Past = |cache, slot| {
+        if let Some(claim) = cache.claim(0) {
+            cache.table.fail(cache.table.attach(claim, slot), Failure::new(0, 1));
+        }
+    };
+    for past in [evicted, released, failed] {
+        check(3, move |beginning| {
+            let cache = Cache::with_line_0(1, 1);
+            let ssd = cell::<u64, Device>(0);
+            let owner = move || {
+                // The line is written back, then evicted.
+                ssd.store(1, Order::Relaxed);
+                past(cache, cache.table.victim(1).expect("nothing else is about"));
+            };
+            let claimer = move || {
+                if cache.claim(0).is_some() {
+                    assert_eq!(ssd.load(Order::Relaxed), 1, "the fetch overtook the write-back");
+                }
+            };
+            race(beginning, owner, claimer);
+        });
+    }
+}
+
+/// [LC-4]: of two that need the only slot, one gets it at a time.
+#[test]
+fn two_victims_and_one_slot() {
+    check(2, |beginning| {
+        let cache = Cache::with_line_0(3, 1);
+        let (left, right) =
+            race(beginning, move || cache.fill(1).is_some(), move || cache.fill(2).is_some());
+        assert!(left || right, "the slot is not lost");
+        let resident = (0..3).filter(|&line| cache.read(line)).count();
+        assert_eq!(resident, 1, "one slot holds one line");
+    });
+}
+
+/// [LC-4]: the clock meets a slot whose word still names a line that lives elsewhere by now.
+#[test]
+fn a_victim_and_a_line_that_moved() {
+    check(3, |beginning| {
+        let cache = Cache::with_line_0(1, 2);
+        // Keeps the slot that it takes.
+        let taker = move || cache.table.victim(1).map(|slot| slot.slot());
+        let mover = move || {
+            let mut seen = Vec::new();
+            if let Some(fetch) = cache.begin(0) {
+                cache.finish(fetch);
+                seen.push(fetch.slot);
+                seen.extend(cache.table.victim(1).map(|slot| slot.slot()));
+                if cache.table.pin(0).is_ok() {
+                    seen.extend(cache.table.victim(1).map(|slot| slot.slot()));
+                    cache.table.unpin(0);
+                }
+                seen.extend(cache.table.victim(1).map(|slot| slot.slot()));
+            }
+            seen
+        };
+        let (taken, seen) = race(beginning, taker, mover);
+        assert_eq!(taken, Some(0));
+        assert!(!seen.contains(&0), "slot 0 was taken twice");
+    });
+}
