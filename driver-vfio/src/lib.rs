@@ -1,1 +1,32 @@
-//! Controller bring-up and admin queue over a Backing.
+//! Controller bring-up and admin queue over a [`Backing`].
+//!
+//! ```text
+//! Backing ─► Controller::open ─► enable ─► namespaces, create_queue_pair ─► QueuePair (plain data)
+//!  registers, doorbells,             │
+//!  DMA mappings, reset               └─ admin queue, on the same nvme-queue as GPU submitters
+//! ```
+//!
+//! This room knows PCI and NVMe, and nothing of GPUs: memory comes from the caller, and what a
+//! GPU needs to submit commands goes back as addresses.
+//!
+//! Every wait has a deadline, every look at CSTS checks for removal and fatal errors, and nothing
+//! that the controller sends is used unchecked.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod backing;
+mod controller;
+mod error;
+mod memory;
+mod namespace;
+mod queue_pair;
+mod watch;
+
+pub use admin::ADMIN_PRIVATE_WORDS;
+pub use backing::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
+pub use controller::{Controller, Disabled, Enabled};
+pub use error::{Error, NamespaceFault, Step};
+pub use memory::{AdminCells, AdminMemory};
+pub use namespace::{ControllerInfo, Namespace};
+pub use queue_pair::{QueuePair, QueuePairRequest, Ring};
+pub use watch::Deadlines;

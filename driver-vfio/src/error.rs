@@ -1,0 +1,207 @@
+//! What can go wrong with a controller, by what the caller can do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use nvme_wire::Status;
+use nvme_wire::regs::{Cap, Csts};
+
+use crate::backing::{BackingError, DmaRegion};
+
+/// What the driver was doing with the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Reading CAP and VS.
+    Open,
+    /// Clearing CC.EN and waiting for CSTS.RDY = 0.
+    Disable,
+    /// Writing AQA, ASQ, ACQ and CC.
+    Configure,
+    /// Setting CC.EN and waiting for CSTS.RDY = 1.
+    Enable,
+    /// Waiting for an admin command.
+    Command,
+    /// Setting CC.SHN and waiting for CSTS.SHST = 10b.
+    Shutdown,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "reading CAP and VS",
+            Self::Disable => "waiting for CSTS.RDY = 0 with CC.EN = 0",
+            Self::Configure => "setting up the admin queue",
+            Self::Enable => "waiting for CSTS.RDY = 1 with CC.EN = 1",
+            Self::Command => "waiting for an admin command",
+            Self::Shutdown => "waiting for CSTS.SHST = 10b",
+        })
+    }
+}
+
+/// Why a namespace cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NamespaceFault {
+    /// NSZE is 0.
+    #[error("it is not active (NSZE is 0)")]
+    Inactive,
+    /// FLBAS points beyond NLBAF.
+    #[error("its LBA format {index} is not one of the {formats} that it defines")]
+    Format {
+        /// Index in FLBAS.
+        index: u8,
+        /// NLBAF + 1.
+        formats: u16,
+    },
+    /// LBADS is out of range.
+    #[error("its LBA size is 2^{lbads} bytes; 512 bytes to 64 KiB can be used")]
+    LbaSize {
+        /// LBADS.
+        lbads: u8,
+    },
+    /// Blocks carry metadata.
+    #[error("its blocks carry {ms} bytes of metadata; format it without")]
+    Metadata {
+        /// MS in bytes.
+        ms: u16,
+    },
+    /// End-to-end protection is on.
+    #[error("its end-to-end protection is type {0}; format it without")]
+    Protection(u8),
+}
+
+/// An error of the driver.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The controller does not answer any more. Give up on it, or rescan the bus.
+    #[error(
+        "{controller}: registers read all-ones while {step}: the controller was removed or has \
+         lost its link; check the slot and rescan the bus"
+    )]
+    Removed {
+        /// The controller.
+        controller: String,
+        /// What the driver was doing.
+        step: Step,
+    },
+    /// There is no NVMe controller that this driver could use. Choose another.
+    #[error("{controller}: {reason} (CAP {:#018x}); choose another controller", cap.into_bits())]
+    Unusable {
+        /// The controller.
+        controller: String,
+        /// What is missing or wrong.
+        reason: &'static str,
+        /// CAP as read.
+        cap: Cap,
+    },
+    /// The controller reports a fatal error. Open it again, which resets it.
+    #[error(
+        "{controller}: fatal status while {step} (CSTS {:#010x}); open the controller again, which \
+         resets it, or power-cycle it", csts.into_bits()
+    )]
+    Fatal {
+        /// The controller.
+        controller: String,
+        /// What the driver was doing.
+        step: Step,
+        /// CSTS as last read.
+        csts: Csts,
+    },
+    /// The controller did not reach a state in time. Open it again, or allow more time.
+    #[error(
+        "{controller}: nothing happened for {waited:?} while {step} (CSTS {:#010x}); open the \
+         controller again, or allow more time", csts.into_bits()
+    )]
+    NotInTime {
+        /// The controller.
+        controller: String,
+        /// What the driver was waiting for.
+        step: Step,
+        /// CSTS as last read.
+        csts: Csts,
+        /// How long the driver waited.
+        waited: Duration,
+    },
+    /// The controller refused an admin command. The controller stays usable.
+    #[error(
+        "{controller}: {command} (opcode {opcode:#04x}, CID {cid:#x}) was refused: {} (status \
+         {:#06x})", status.name(), status.bits()
+    )]
+    Refused {
+        /// The controller.
+        controller: String,
+        /// Name of the opcode.
+        command: &'static str,
+        /// The opcode.
+        opcode: u8,
+        /// Command identifier.
+        cid: u16,
+        /// What the completion says.
+        status: Status,
+    },
+    /// An admin command was not completed in time. Drop the controller, which resets it.
+    #[error(
+        "{controller}: {command} (opcode {opcode:#04x}) was not completed within {waited:?} (CSTS \
+         {:#010x}); drop the controller, which resets it, and open it again", csts.into_bits()
+    )]
+    NoCompletion {
+        /// The controller.
+        controller: String,
+        /// Name of the opcode.
+        command: &'static str,
+        /// The opcode.
+        opcode: u8,
+        /// CSTS as last read.
+        csts: Csts,
+        /// How long the driver waited.
+        waited: Duration,
+    },
+    /// The namespace cannot be used. Choose another, or format it.
+    #[error("{controller}: namespace {nsid} cannot be used: {fault}")]
+    Namespace {
+        /// The controller.
+        controller: String,
+        /// Namespace identifier.
+        nsid: u32,
+        /// What is wrong with it.
+        fault: NamespaceFault,
+    },
+    /// An I/O queue cannot have this size. Ask for another.
+    #[error(
+        "{controller}: an I/O queue cannot have {asked} entries; ask for a power of two between 2 \
+         and {most}"
+    )]
+    QueueSize {
+        /// The controller.
+        controller: String,
+        /// Entries asked for.
+        asked: u32,
+        /// Most entries that the controller takes.
+        most: u32,
+    },
+    /// The caller's memory does not do. Give more, or aligned memory.
+    #[error(
+        "{controller}: {needed} bytes aligned to {alignment} are needed, but there are {} at \
+         {:#x}", region.len, region.address
+    )]
+    Memory {
+        /// The controller.
+        controller: String,
+        /// Bytes needed.
+        needed: u64,
+        /// Alignment needed, in bytes.
+        alignment: u64,
+        /// What was given, or where it was mapped.
+        region: DmaRegion,
+    },
+    /// The way to the controller failed.
+    #[error("{controller}: cannot {action}")]
+    Backing {
+        /// The controller.
+        controller: String,
+        /// What the driver asked the backing to do.
+        action: &'static str,
+        /// What the backing says.
+        #[source]
+        source: BackingError,
+    },
+}
