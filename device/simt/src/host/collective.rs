@@ -63,6 +63,11 @@ fn together(operation: Operation, mask: u32, value: u64, source: u32) -> u64 {
             mask >> idx & 1 == 1,
             "lane {idx} called {operation} with mask {mask:#x}, in which it is not"
         );
+        assert!(
+            operation != Operation::Shuffle || mask >> (source % 32) & 1 == 1,
+            "lane {idx} called {operation} with mask {mask:#x} for the value of lane {source}, \
+             which is not in it"
+        );
         let warp = lane.warp();
         if !warp.arrive(idx, Seat::new(operation, mask, value, source % 32, site)) {
             lane.suspend(Suspension::Waiting);

@@ -134,3 +134,64 @@ pub(crate) fn launch_with_patience(
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::schedule;
+    use super::*;
+    use crate::{thread, warp};
+
+    const SOON: Duration = Duration::from_millis(50);
+
+    fn run(block_dim: u32, body: &(dyn Fn() + Sync)) -> LaunchFault {
+        let workers = Workers {
+            threads: 1,
+            resident_blocks: 1,
+        };
+        let grid = Grid {
+            grid_dim: 1,
+            block_dim,
+        };
+        launch_with_patience(grid, workers, Interleaving::None, SOON, body)
+            .expect_err("a lane waits for one that pauses for ever")
+    }
+
+    fn pause_for_ever() {
+        for attempt in 0.. {
+            schedule::pause(attempt);
+        }
+    }
+
+    #[test]
+    fn a_collective_gives_up_a_lane_that_keeps_pausing() {
+        let fault = run(4, &|| match warp::lane_id() {
+            2 => pause_for_ever(),
+            _ => warp::sync_mask(0xf),
+        });
+        let LaunchFault::LaneNeverCame {
+            expected,
+            arrived,
+            gone,
+            ..
+        } = fault
+        else {
+            panic!("{fault}");
+        };
+        assert_eq!((expected, arrived, gone), (0xf, 0xb, !0xf));
+    }
+
+    #[test]
+    fn a_barrier_gives_up_a_lane_that_keeps_pausing() {
+        let fault = run(40, &|| match thread::thread_idx_x() {
+            35 => pause_for_ever(),
+            _ => thread::sync_threads(),
+        });
+        let LaunchFault::BarrierNeverOpened {
+            expected, arrived, ..
+        } = fault
+        else {
+            panic!("{fault}");
+        };
+        assert_eq!((expected, arrived), (40, 39));
+    }
+}

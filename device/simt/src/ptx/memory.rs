@@ -247,11 +247,6 @@ pub unsafe fn store_pair<S: Scope>(at: *mut u64, pair: [u64; 2]) {
 #[inline(always)]
 pub fn pause(attempt: u32) {
     if attempt >= 16 {
-        let shift = if attempt >= 64 {
-            2
-        } else {
-            (attempt - 16) / 16
-        };
-        crate::thread::nanosleep(100 << if shift > 2 { 2 } else { shift });
+        crate::thread::nanosleep(100 << ((attempt - 16) / 16).min(2));
     }
 }
