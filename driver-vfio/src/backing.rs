@@ -3,7 +3,7 @@
 //! Bring-up and the admin queue use nothing else, so the same driver runs on an SSD behind VFIO
 //! and on an emulated controller.
 
-use warpstore_simt::{NativeCell, System};
+use warpstore_simt::{Cells, NativeCell, NativeCells, System};
 
 /// A byte offset into BAR 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,12 +22,34 @@ impl Iova {
 }
 
 /// Memory that a controller shall reach, by its address in this process.
+///
+/// Made from cells only: whoever made those vouched that the memory is there for as long as they
+/// are used, and a mapping is a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaRegion {
+    address: u64,
+    len: u64,
+}
+
+impl DmaRegion {
     /// Address of the first byte.
-    pub address: u64,
+    pub const fn address(self) -> u64 {
+        self.address
+    }
+
     /// Length in bytes.
-    pub len: u64,
+    pub const fn bytes(self) -> u64 {
+        self.len
+    }
+}
+
+impl From<NativeCells<u64, System>> for DmaRegion {
+    fn from(words: NativeCells<u64, System>) -> Self {
+        Self {
+            address: words.address().expose_provenance() as u64,
+            len: words.len() * 8,
+        }
+    }
 }
 
 /// What a backing reports when the machine refuses: an `ioctl`, a socket, a table that is full.

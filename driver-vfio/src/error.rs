@@ -6,7 +6,7 @@ use std::time::Duration;
 use nvme_wire::Status;
 use nvme_wire::regs::{Cap, Csts};
 
-use crate::backing::{BackingError, DmaRegion};
+use crate::backing::BackingError;
 
 /// What the driver was doing with the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,8 +180,8 @@ pub enum Error {
     },
     /// The caller's memory does not do. Give more, or aligned memory.
     #[error(
-        "{controller}: {needed} bytes aligned to {alignment} are needed, but there are {} at \
-         {:#x}", region.len, region.address
+        "{controller}: {needed} bytes aligned to {alignment} are needed for the admin queue, but \
+         there are {found} at {address:#x}"
     )]
     Memory {
         /// The controller.
@@ -190,8 +190,10 @@ pub enum Error {
         needed: u64,
         /// Alignment needed, in bytes.
         alignment: u64,
-        /// What was given, or where it was mapped.
-        region: DmaRegion,
+        /// Bytes given.
+        found: u64,
+        /// Where they are, or where they were mapped.
+        address: u64,
     },
     /// The way to the controller failed.
     #[error("{controller}: cannot {action}")]

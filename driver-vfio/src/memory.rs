@@ -55,32 +55,30 @@ impl Mapped {
         alignment: u64,
     ) -> Result<Self, Error> {
         let AdminCells {
-            shared: words,
-            private,
-            ..
+            shared, private, ..
         } = memory.cells();
-        let region = DmaRegion {
-            address: words.address() as u64,
-            len: words.len() * 8,
+        let region = DmaRegion::from(shared);
+        let fits = |needed, alignment, address: u64, found| {
+            if found >= needed && address.is_multiple_of(alignment) {
+                return Ok(());
+            }
+            Err(Error::Memory {
+                controller: backing.name().into(),
+                needed,
+                alignment,
+                found,
+                address,
+            })
         };
-        let unfit = |needed, alignment, region| Error::Memory {
-            controller: backing.name().into(),
-            needed,
-            alignment,
-            region,
-        };
-        if region.len < bytes || !region.address.is_multiple_of(alignment) {
-            return Err(unfit(bytes, alignment, region));
-        }
-        if private.len() < private_words {
-            let region = DmaRegion {
-                address: private.address() as u64,
-                len: private.len() * 8,
-            };
-            return Err(unfit(private_words * 8, 8, region));
-        }
-        for index in 0..words.len() {
-            words.at(index).store(0, Order::Relaxed);
+        fits(bytes, alignment, region.address(), region.bytes())?;
+        fits(
+            private_words * 8,
+            8,
+            private.address() as u64,
+            private.len() * 8,
+        )?;
+        for index in 0..shared.len() {
+            shared.at(index).store(0, Order::Relaxed);
         }
         let iova = backing.map_dma(region).map_err(|source| Error::Backing {
             controller: backing.name().into(),
@@ -92,16 +90,7 @@ impl Mapped {
             memory,
             iova,
         };
-        if !iova.0.is_multiple_of(alignment) {
-            return Err(unfit(
-                bytes,
-                alignment,
-                DmaRegion {
-                    address: iova.0,
-                    ..region
-                },
-            ));
-        }
+        fits(bytes, alignment, iova.0, region.bytes())?;
         Ok(mapped)
     }
 

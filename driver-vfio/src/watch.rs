@@ -13,9 +13,6 @@ use crate::error::{Error, Step};
 
 /// Pause between two looks at a register.
 const POLL: Duration = Duration::from_micros(100);
-/// All-ones for this long mean that the controller is gone. Controllers are known to read as
-/// all-ones for some 10 ms while they reset.
-const GONE_AFTER: Duration = Duration::from_millis(200);
 
 /// How long the driver waits for a controller.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +24,9 @@ pub struct Deadlines {
     pub command: Duration,
     /// For a normal shutdown, if the controller (RTD3E) does not ask for more.
     pub shutdown: Duration,
+    /// All-ones for this long mean that the controller is gone. Controllers are known to read as
+    /// all-ones for some 10 ms while they reset.
+    pub removed: Duration,
 }
 
 impl Deadlines {
@@ -35,6 +35,7 @@ impl Deadlines {
         ready_unit: Duration::from_millis(500),
         command: Duration::from_secs(10),
         shutdown: Duration::from_secs(10),
+        removed: Duration::from_millis(200),
     };
 
     /// How long CSTS.RDY may take to follow CC.EN (Base 3.1.3.1 and 3.1.3.21).
@@ -77,7 +78,7 @@ impl Watch {
             if value != u32::MAX {
                 return Ok(value);
             }
-            if begin.elapsed() >= GONE_AFTER {
+            if begin.elapsed() >= self.deadlines.removed {
                 return Err(Error::Removed {
                     controller: self.name(),
                     step,

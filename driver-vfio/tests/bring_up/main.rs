@@ -1,0 +1,18 @@
+//! Bring-up, admin queue and shutdown: against a controller made of registers alone, and against
+//! the emulated controller, with and without faults.
+
+mod memory;
+mod registers;
+mod stubborn;
+
+use std::time::Duration;
+
+use driver_vfio::Deadlines;
+
+/// Deadlines for controllers that are meant to miss them.
+const SHORT: Deadlines = Deadlines {
+    ready_unit: Duration::from_millis(20),
+    command: Duration::from_millis(50),
+    shutdown: Duration::from_millis(50),
+    removed: Duration::from_millis(30),
+};
