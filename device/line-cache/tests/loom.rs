@@ -26,9 +26,13 @@ fn value(line: u64, version: u16) -> u64 {
 
 impl Cache {
     fn new(lines: usize, slots: usize) -> Self {
+        Self::ordered(lines, slots, ReadOrder::Strict)
+    }
+
+    fn ordered(lines: usize, slots: usize, order: ReadOrder) -> Self {
         let meta = cells(&vec![0; lines]);
         let owner = cells(&vec![0; slots]);
-        let table = LineTable::new(meta, owner, cell(0), ReadOrder::Strict, 0);
+        let table = LineTable::new(meta, owner, cell(0), order, 0);
         Self { table, meta, data: cells(&vec![0; 2 * slots]) }
     }
 
@@ -180,6 +184,16 @@ fn a_reader_and_a_line_that_comes_back() {
             }
         };
         race(beginning, move || cache.read(0), evictor);
+    });
+}
+
+/// [HW-1]: the dependency is for NVIDIA GPUs. Loom's machine knows none, so it fences.
+#[test]
+fn a_reader_that_asks_for_the_dependency() {
+    check(3, |beginning| {
+        let cache = Cache::ordered(2, 1, ReadOrder::Dependency);
+        cache.fill(0);
+        race(beginning, move || cache.read(0), move || cache.fill(1));
     });
 }
 
