@@ -266,7 +266,7 @@ mod tests {
             version in 0..VERSIONS, slot in 0..MAX_SLOTS, pins in 0..=MAX_PINS,
             dirty: bool, cleaning: bool, referenced: bool,
         ) {
-            let marks = u64::from(dirty) * DIRTY | u64::from(cleaning) * CLEANING;
+            let marks = (u64::from(dirty) * DIRTY) | (u64::from(cleaning) * CLEANING);
             let plain = valid(version, slot).bits();
             let meta = Meta::from_bits(
                 plain | marks | (u64::from(referenced) * REF) | (u64::from(pins) * PIN_ONE),
