@@ -1,1 +1,63 @@
 //! The API that GPU kernels use: arrays on NVMe SSDs, read by the GPU thread that needs the byte.
+//!
+//! ```text
+//!  array.get(i) ─ line resident? load, re-check the line's word ──────────────► value
+//!       │ no (cold path, fetch.rs: converged lanes work together)
+//!       ├─ one lane a line claims it and finds a slot, or takes a bounce buffer
+//!       ├─ nvme-queue: SQE, tail doorbell ──► controller ──► bytes, CQE
+//!       └─ every turn drains: whoever sees a CQE publishes its line ─────────► value
+//! ```
+//!
+//! One definition runs on both runners: compiled for nvptx64 it is PTX, elsewhere it is host
+//! code whose lanes are coroutines. [`prelude`] has what a kernel file imports.
+//!
+//! Which functions are collective: [`Array::line`] and [`Blocks::read`] take a mask, and all
+//! lanes of it must call; everything else is per lane.
+#![no_std]
+#![cfg_attr(target_arch = "nvptx64", feature(stdarch_nvptx))]
+
+mod array;
+mod blocks;
+mod bounce;
+mod bytes;
+mod error;
+mod errors;
+mod fetch;
+mod finish;
+pub mod launch;
+mod line;
+mod memory;
+#[cfg(target_arch = "nvptx64")]
+mod panic;
+mod pool;
+mod range;
+mod store;
+
+pub use array::{Array, Element};
+pub use blocks::Blocks;
+pub use error::{ErrorKind, IoError};
+pub use errors::{ErrorRecord, ErrorRing};
+pub use line::Line;
+pub use memory::{Atomics, DisjointSlice, Global};
+pub use pool::{LIST_BYTES, PAGE_BYTES, Pool};
+pub use range::Range;
+pub use store::{CacheMode, Layout, SsdDesc, Store, StoreDesc};
+pub use warpstore_macros::{kernel, launch_bounds, max_registers};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use warpstore_simt::host;
+pub use warpstore_simt::{thread, warp};
+
+/// What a file of kernels imports.
+pub mod prelude {
+    pub use crate::{Array, Atomics, Blocks, DisjointSlice, Global, IoError, thread, warp};
+    pub use crate::{kernel, launch_bounds, max_registers};
+    pub use warpstore_simt::{Cell, Cells, Device, Order, System};
+}
+
+/// The crates that a description of a store is made with, for the host.
+pub mod parts {
+    pub use line_cache;
+    pub use nvme_queue;
+    pub use nvme_wire;
+    pub use warpstore_simt as simt;
+}

@@ -1,0 +1,56 @@
+//! Elements as bits: how a register becomes a `T`.
+
+use warpstore_simt::{Device, NativeBytes};
+use zerocopy::IntoBytes;
+
+use crate::array::Element;
+
+/// Loads the element at byte `offset` by one access; its bits in the low bits of the result.
+/// `offset` is a multiple of the element's size.
+#[inline(always)]
+pub(crate) fn load<T: Element>(memory: NativeBytes<Device>, offset: u64) -> [u64; 2] {
+    match size_of::<T>() {
+        1 => [u64::from(memory.load_u8(offset)), 0],
+        2 => [u64::from(memory.load_u16(offset)), 0],
+        4 => [u64::from(memory.load_u32(offset)), 0],
+        8 => [memory.load_u64(offset), 0],
+        _ => memory.load_u128(offset),
+    }
+}
+
+/// The element of the 16 bytes `chunk` that begins with byte `byte`, a multiple of its size.
+#[inline(always)]
+pub(crate) fn element<T: Element>(chunk: [u64; 2], byte: u64) -> T {
+    if size_of::<T>() == 16 {
+        return from_bits(chunk);
+    }
+    let word = if byte < 8 { chunk[0] } else { chunk[1] };
+    from_bits([word >> ((byte & 7) * 8), 0])
+}
+
+/// The element whose bytes are the low bytes of `bits`, little-endian.
+#[inline(always)]
+pub(crate) fn from_bits<T: Element>(bits: [u64; 2]) -> T {
+    // `Element` sizes are at most 16 (checked where the array is first used), so the prefix is
+    // there; zeroes stand in for a branch that the compiler removes.
+    match T::read_from_prefix(bits.as_bytes()) {
+        Ok((value, _)) => value,
+        Err(_) => T::new_zeroed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_element_comes_from_its_bytes() {
+        let chunk = [0x0706_0504_0302_0100, 0x0F0E_0D0C_0B0A_0908];
+        assert_eq!(element::<u8>(chunk, 9), 9);
+        assert_eq!(element::<u16>(chunk, 6), 0x0706);
+        assert_eq!(element::<u32>(chunk, 12), 0x0F0E_0D0C);
+        assert_eq!(element::<u64>(chunk, 8), 0x0F0E_0D0C_0B0A_0908);
+        assert_eq!(element::<[u64; 2]>(chunk, 0), chunk);
+        assert_eq!(element::<f32>([u64::from(1.5f32.to_bits()) << 32, 0], 4), 1.5);
+    }
+}

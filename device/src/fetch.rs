@@ -1,0 +1,395 @@
+//! The cold path: what happens when a line is not resident.
+//!
+//! Lanes that miss together work together. Each turn of [`read_chunk`] is uniform over the mask:
+//! look again; let one lane for each distinct line claim it, find a slot and submit (or submit
+//! into a bounce buffer); see whose data has come; drain completions, one's own and others';
+//! check the deadline. No lane waits for another while it holds anything but its own command:
+//! rule [DL-1].
+
+use line_cache::{Failure, Look, Meta, NotPinned};
+use nvme_queue::{Patience, Reason};
+use nvme_wire::Status;
+use warpstore_simt::{Cell, Cells, Native, Order, Platform, warp};
+
+use crate::bounce;
+use crate::error::{ErrorKind, IoError};
+use crate::finish::{Finisher, Purpose};
+use crate::store::{CacheMode, Store};
+
+/// Fetches through the cache that an access begins before it goes round it: with fewer slots
+/// than readers, lines leave before their readers have come.
+const FETCHES_BEFORE_BOUNCE: u32 = 2;
+/// Commands that an access submits before it believes a retryable status.
+const COMMANDS_BEFORE_FAILURE: u32 = 4;
+/// Steps of the clock that one turn takes at most.
+const CLOCK_STEPS: u32 = 64;
+
+/// In place of a line's word, which it cannot be: try to pin again.
+const AGAIN: u64 = u64::MAX;
+
+/// How a cold access ends: an error (`error` is not 0), or two words.
+///
+/// [`read_chunk`]: the 16 bytes. [`hold`]: in `low` the piece that holds the line, in `high` 0 if
+/// that is a cache slot, which is now pinned, or 1 if it is a bounce buffer, now the caller's.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Chunk {
+    pub error: u64,
+    pub low: u64,
+    pub high: u64,
+}
+
+/// One lane's access on its way.
+struct Access {
+    store: Store,
+    line: u64,
+    /// The line's word when this lane last looked.
+    meta: Meta,
+    /// Byte of the line, a multiple of 16.
+    offset: u64,
+    /// SSD of the line, for this warp.
+    ssd: u32,
+    chunk: Chunk,
+    done: bool,
+    /// The fetch in progress counts as this access's own: its failure is our failure.
+    waited: bool,
+    /// Commands submitted for this access, by this lane or by its group's leader.
+    commands: u32,
+    /// Bounce buffer + 1 that the group waits for, or 0.
+    bounce: u64,
+    /// The lanes that share the bounce buffer.
+    group: u32,
+}
+
+/// Reads the 16 bytes at `offset` (a multiple of 16) of `line`. Lanes that are converged here
+/// cooperate; any set of lanes may call.
+#[cold]
+#[inline(never)]
+pub(crate) fn read_chunk(store: Store, line: u64, offset: u64) -> Chunk {
+    run::<false>(warp::active_mask(), Access::new(store, line, offset))
+}
+
+/// Makes `line` stay, in a slot or in a bounce buffer, until [`let_go`]. Collective over `mask`,
+/// all lanes with the same line.
+#[cold]
+#[inline(never)]
+pub(crate) fn hold(store: Store, line: u64, mask: u32) -> Chunk {
+    run::<true>(mask, Access::new(store, line, 0))
+}
+
+/// Ends what [`hold`] began: called by one lane, after all have read.
+#[inline(always)]
+pub(crate) fn let_go(store: Store, line: u64, held: Chunk) {
+    if held.high == 0 {
+        store.desc().table.unpin(line);
+    } else {
+        bounce::put_back(store.desc(), held.low);
+    }
+}
+
+/// The turns of an access; `HOLD` says which of the two kinds.
+#[inline(always)]
+fn run<const HOLD: bool>(mask: u32, mut access: Access) -> Chunk {
+    let patience = access.store.patience();
+    let mut turn = 0;
+    loop {
+        let wants = access.look::<HOLD>(mask);
+        let wanting = warp::ballot_sync(mask, wants);
+        if wants {
+            access.start(wanting, &patience, turn);
+        }
+        access.collect_bounce::<HOLD>();
+        if warp::all_sync(mask, access.done) {
+            return access.chunk;
+        }
+        access.drain(mask, turn);
+        access.check(mask, &patience);
+        Native::pause(turn);
+        turn = turn.wrapping_add(1);
+    }
+}
+
+impl Access {
+    #[inline(always)]
+    fn new(store: Store, line: u64, offset: u64) -> Self {
+        Self {
+            store,
+            line,
+            meta: Meta::from_bits(0),
+            offset,
+            ssd: store.route(line).ssd,
+            chunk: Chunk::default(),
+            done: false,
+            waited: false,
+            commands: 0,
+            bounce: 0,
+            group: 0,
+        }
+    }
+
+    /// Tries the cache. True if this lane wants a command submitted.
+    #[inline(always)]
+    fn look<const HOLD: bool>(&mut self, mask: u32) -> bool {
+        if self.done || self.bounce != 0 {
+            return false;
+        }
+        let desc = self.store.desc();
+        let meta = if HOLD { self.pin(mask) } else { desc.table.open(self.line) };
+        if meta.bits() == AGAIN {
+            return false;
+        }
+        self.meta = meta;
+        match meta.look() {
+            Look::Hit(_) if HOLD => {
+                self.finish(u64::from(meta.slot()), 0);
+                false
+            }
+            Look::Hit(meta) => {
+                let [low, high] = desc.slots.load_chunk(u64::from(meta.slot()), self.offset);
+                if desc.table.validate(self.line, meta, low | high) {
+                    self.finish(low, high);
+                }
+                false
+            }
+            Look::Busy(_) => {
+                self.waited = true;
+                false
+            }
+            Look::Failed(meta) => {
+                let status = Status::from_bits(meta.failure().status());
+                let again = !self.waited
+                    || (status.is_retryable() && self.commands < COMMANDS_BEFORE_FAILURE);
+                if !again {
+                    self.fail(meta.failure().kind(), status);
+                }
+                again
+            }
+            Look::Absent(_) => true,
+        }
+    }
+
+    /// One pin for all lanes of `mask`, if the line is resident; else its word, or [`AGAIN`].
+    #[inline(always)]
+    fn pin(&self, mask: u32) -> Meta {
+        let leader = warp::leader(mask);
+        let mut word = 0;
+        if warp::lane_id() == leader {
+            let table = self.store.desc().table;
+            word = match table.pin(self.line) {
+                Ok(meta) => meta.bits(),
+                Err(NotPinned::Look(
+                    Look::Hit(meta) | Look::Busy(meta) | Look::Failed(meta) | Look::Absent(meta),
+                )) => meta.bits(),
+                Err(NotPinned::Full | NotPinned::Contended) => AGAIN,
+            };
+        }
+        // The barrier passes the leader's acquire on to the lanes that read the bytes.
+        warp::sync_mask(mask);
+        Meta::from_bits(warp::shuffle_sync(mask, word, leader))
+    }
+
+    /// One command for each distinct line among the lanes of `wanting`. Collective over it.
+    #[inline(always)]
+    fn start(&mut self, wanting: u32, patience: &Patience<Native>, turn: u32) {
+        let lane = warp::lane_id();
+        let coalesce = self.store.desc().mode != CacheMode::None;
+        let group =
+            if coalesce { warp::match_any_u64_sync(wanting, self.line) } else { 1 << lane };
+        let leader = warp::leader(group);
+        let plan = if leader == lane { self.plan(turn) } else { Plan::Nothing };
+        let submits = matches!(plan, Plan::Fetch(_) | Plan::Bounce(_));
+        let submitting = warp::ballot_sync(wanting, submits);
+        let plan = if submits { self.submit(submitting, plan, patience) } else { plan };
+        match Plan::from_word(warp::shuffle_sync(wanting, plan.to_word(), leader)) {
+            Plan::Nothing => {}
+            Plan::Fetch(_) => {
+                self.waited = true;
+                self.commands += 1;
+            }
+            Plan::Bounce(buffer) => {
+                self.bounce = buffer + 1;
+                self.group = group;
+                self.commands += 1;
+            }
+            Plan::Error(kind) => self.fail(kind, Status::from_bits(0)),
+        }
+    }
+
+    /// What this lane does for its group: claim the line and a slot for it, or take a bounce
+    /// buffer.
+    #[inline(always)]
+    fn plan(&self, turn: u32) -> Plan {
+        let desc = self.store.desc();
+        if self.store.queue(self.store.home_queue(self.ssd)).is_dead() {
+            return Plan::Error(ErrorKind::QueueDead as u16);
+        }
+        if desc.mode != CacheMode::None && self.commands < FETCHES_BEFORE_BOUNCE {
+            let Some(claim) = desc.table.claim(self.line, self.meta) else {
+                return Plan::Nothing;
+            };
+            if let Some(slot) = desc.table.victim(CLOCK_STEPS) {
+                return Plan::Fetch(u64::from(desc.table.attach(claim, slot).slot));
+            }
+            desc.table.release_claim(claim);
+        }
+        match bounce::take(desc, turn) {
+            Some(buffer) => Plan::Bounce(buffer),
+            None => Plan::Nothing,
+        }
+    }
+
+    /// Submits the command of a plan; an error takes the plan's place. Collective over
+    /// `submitting`, whose lanes may head for different SSDs: each SSD's lanes submit together.
+    ///
+    /// After an error nobody knows whether the controller has the command, so its slot or buffer
+    /// stays taken until the queue is made anew.
+    #[inline(always)]
+    fn submit(&self, submitting: u32, plan: Plan, patience: &Patience<Native>) -> Plan {
+        let desc = self.store.desc();
+        let peers = warp::match_any_sync(submitting, self.ssd);
+        let index = self.store.home_queue(self.ssd);
+        let finisher = Finisher { store: self.store, queue: index };
+        let route = self.store.route(self.line);
+        let version = self.meta.version();
+        let (pool, piece, purpose) = match plan {
+            Plan::Bounce(buffer) => (&desc.bounce, buffer, Purpose::Bounce { buffer }),
+            Plan::Fetch(slot) => (&desc.slots, slot, Purpose::Fetch { line: self.line, version }),
+            Plan::Nothing | Plan::Error(_) => return plan,
+        };
+        let command = self.store.read_line(route, pool, piece);
+        let queue = self.store.queue(index);
+        match queue.submit(peers, command, purpose.tag(), &finisher, patience) {
+            Ok(()) => plan,
+            Err(error) => {
+                let kind = kind_of(error.reason);
+                if let (Plan::Fetch(_), Some(fetch)) = (plan, desc.table.fetch_of(self.line)) {
+                    desc.table.lose(fetch, Failure::new(kind, 0));
+                }
+                Plan::Error(kind)
+            }
+        }
+    }
+
+    /// Takes the bytes out of the bounce buffer once they are there. The lanes that share a
+    /// buffer come here together.
+    #[inline(always)]
+    fn collect_bounce<const HOLD: bool>(&mut self) {
+        if self.bounce == 0 || self.done {
+            return;
+        }
+        let desc = self.store.desc();
+        let buffer = self.bounce - 1;
+        // Ordering: [BB-2] acquire pairs with the finisher's release; each lane loads for itself,
+        // since a shuffle orders no memory.
+        let status = bounce::status_of(desc.bounce_words.at(buffer).load(Order::Acquire));
+        if !warp::all_sync(self.group, status.is_some()) {
+            return;
+        }
+        let status = status.unwrap_or(Status::from_bits(0));
+        if HOLD && status.is_success() {
+            self.finish(buffer, 1);
+            return;
+        }
+        if status.is_success() {
+            let [low, high] = desc.bounce.load_chunk(buffer, self.offset);
+            self.finish(low, high);
+        } else if !status.is_retryable() || self.commands >= COMMANDS_BEFORE_FAILURE {
+            self.fail(ErrorKind::Status as u16, status);
+        }
+        warp::sync_mask(self.group);
+        if warp::leader(self.group) == warp::lane_id() {
+            bounce::put_back(desc, buffer);
+        }
+        self.bounce = 0;
+    }
+
+    /// Finishes some completions: of the queue that this warp submits to, and in every other
+    /// turn of some queue, so that nobody waits for a command that only others could see.
+    #[inline(always)]
+    fn drain(&self, mask: u32, turn: u32) {
+        let (peers, index) = if turn % 2 == 0 {
+            (warp::match_any_sync(mask, self.ssd), self.store.home_queue(self.ssd))
+        } else {
+            (mask, self.store.any_queue(turn / 2))
+        };
+        let finisher = Finisher { store: self.store, queue: index };
+        self.store.queue(index).drain(peers, &finisher);
+    }
+
+    /// Gives up when the deadline has passed or the host said stop. All lanes of `mask` do so in
+    /// the same turn, since those that share a bounce buffer must stay together.
+    #[inline(always)]
+    fn check(&mut self, mask: u32, patience: &Patience<Native>) {
+        let kind = match patience.exhausted() {
+            Some(reason) => kind_of(reason),
+            None => 0,
+        };
+        let kind = warp::redux_max_sync(mask, u32::from(kind)) as u16;
+        if kind == 0 || self.done {
+            return;
+        }
+        if self.bounce != 0 || self.commands != 0 {
+            self.store.queue(self.store.home_queue(self.ssd)).kill();
+        }
+        self.fail(kind, Status::from_bits(0));
+    }
+
+    #[inline(always)]
+    fn finish(&mut self, low: u64, high: u64) {
+        self.chunk = Chunk { error: 0, low, high };
+        self.done = true;
+    }
+
+    #[inline(always)]
+    fn fail(&mut self, kind: u16, status: Status) {
+        let queue = self.store.home_queue(self.ssd);
+        let error = IoError::new(ErrorKind::from_code(kind), status, queue, self.line);
+        self.chunk = Chunk { error: error.to_bits(), low: 0, high: 0 };
+        self.done = true;
+    }
+}
+
+/// What a lane does next for its group.
+#[derive(Clone, Copy)]
+enum Plan {
+    /// Look again in the next turn.
+    Nothing,
+    /// A fetch into this slot.
+    Fetch(u64),
+    /// A read into this bounce buffer.
+    Bounce(u64),
+    /// The access fails with this kind of error.
+    Error(u16),
+}
+
+impl Plan {
+    /// The plan in one word, for a shuffle.
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Fetch(slot) => slot << 2 | 1,
+            Self::Bounce(buffer) => buffer << 2 | 2,
+            Self::Error(kind) => u64::from(kind) << 2 | 3,
+        }
+    }
+
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        match word & 3 {
+            0 => Self::Nothing,
+            1 => Self::Fetch(word >> 2),
+            2 => Self::Bounce(word >> 2),
+            _ => Self::Error((word >> 2) as u16),
+        }
+    }
+}
+
+/// The kind of error that the end of a wait becomes.
+#[inline(always)]
+pub(crate) fn kind_of(reason: Reason) -> u16 {
+    (match reason {
+        Reason::Dead => ErrorKind::QueueDead,
+        Reason::Expired => ErrorKind::Timeout,
+        Reason::Aborted => ErrorKind::Aborted,
+    }) as u16
+}

@@ -1,0 +1,124 @@
+//! What a completion means: whoever drains it finishes it.
+//!
+//! A command's tag says what it was for. The finisher needs nothing else, so it does not matter
+//! which lane of which warp of which kernel drains.
+
+use line_cache::Failure;
+use nvme_queue::{Completion, Finish};
+use warpstore_simt::{Cell, Cells, Order};
+
+use crate::bounce;
+use crate::error::ErrorKind;
+use crate::store::Store;
+
+/// What a command was for, in the word that travels with it. Never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A line's bytes, into its slot.
+    Fetch {
+        /// The line.
+        line: u64,
+        /// The version that it was claimed in: the completion of a fetch that was given up
+        /// ([`LineTable::lose`](line_cache::LineTable::lose)) must not end a later one.
+        version: u16,
+    },
+    /// A line's bytes, into a bounce buffer.
+    Bounce {
+        /// Index of the buffer.
+        buffer: u64,
+    },
+    /// A block, into a block buffer.
+    Block {
+        /// Index of the buffer.
+        buffer: u64,
+    },
+}
+
+const FETCH: u64 = 1;
+const BOUNCE: u64 = 2;
+const BLOCK: u64 = 3;
+const LINE_SHIFT: u32 = 2 + line_cache::VERSIONS.trailing_zeros();
+
+impl Purpose {
+    #[inline(always)]
+    pub(crate) const fn tag(self) -> u64 {
+        match self {
+            Self::Fetch { line, version } => {
+                line << LINE_SHIFT | (version as u64) << 2 | FETCH
+            }
+            Self::Bounce { buffer } => buffer << 2 | BOUNCE,
+            Self::Block { buffer } => buffer << 2 | BLOCK,
+        }
+    }
+
+    #[inline(always)]
+    const fn of(tag: u64) -> Self {
+        match tag & 3 {
+            FETCH => Self::Fetch {
+                line: tag >> LINE_SHIFT,
+                version: (tag >> 2) as u16 % line_cache::VERSIONS,
+            },
+            BOUNCE => Self::Bounce { buffer: tag >> 2 },
+            _ => Self::Block { buffer: tag >> 2 },
+        }
+    }
+}
+
+/// Finishes the commands of one queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Finisher {
+    pub store: Store,
+    pub queue: u32,
+}
+
+impl Finish for Finisher {
+    #[inline(always)]
+    fn finish(&self, completion: Completion) {
+        let desc = self.store.desc();
+        let status = completion.status;
+        if !status.is_success() {
+            desc.errors.note(self.queue, completion);
+        }
+        match Purpose::of(completion.tag) {
+            Purpose::Fetch { line, version } => {
+                let fetch = desc.table.fetch_of(line).filter(|fetch| fetch.version == version);
+                if let Some(fetch) = fetch {
+                    if status.is_success() {
+                        desc.table.publish(fetch.line);
+                    } else {
+                        let failure = Failure::new(ErrorKind::Status as u16, status.bits());
+                        desc.table.fail(fetch, failure);
+                    }
+                }
+            }
+            Purpose::Bounce { buffer } => {
+                let word = desc.bounce_words.at(buffer);
+                // Ordering: [BB-2] release: the bytes, before the word that says they are there.
+                word.store(bounce::settled_word(status), Order::Release);
+            }
+            Purpose::Block { buffer } => {
+                let word = desc.block_words.at(buffer);
+                // Ordering: [BB-2] as for a bounce buffer.
+                word.store(bounce::settled_word(status), Order::Release);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_says_what_the_command_was_for() {
+        for purpose in [
+            Purpose::Fetch { line: (1 << 34) - 1, version: 2047 },
+            Purpose::Fetch { line: 0, version: 0 },
+            Purpose::Bounce { buffer: 0 },
+            Purpose::Block { buffer: 4095 },
+        ] {
+            assert_ne!(purpose.tag(), 0);
+            assert_eq!(Purpose::of(purpose.tag()), purpose);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A whole line, held while a warp uses it.
+
+use core::marker::PhantomData;
+use core::ops::Range as Indices;
+
+use warpstore_simt::{Device, NativeBytes, warp};
+
+use crate::array::{Array, Element};
+use crate::bytes;
+use crate::error::IoError;
+use crate::fetch;
+
+/// The elements of one line, while the closure of [`Array::line`] runs. It cannot leave it.
+pub struct Line<'held, T> {
+    memory: NativeBytes<Device>,
+    /// Byte of `memory` at which the line begins.
+    start: u64,
+    indices: Indices<u64>,
+    held: PhantomData<&'held T>,
+}
+
+impl<T: Element> Line<'_, T> {
+    /// The indices of the array's elements that lie in this line.
+    #[inline(always)]
+    pub fn indices(&self) -> Indices<u64> {
+        self.indices.clone()
+    }
+
+    /// The element at `index` of the array, or `None` if it lies in another line. Per lane.
+    #[inline(always)]
+    pub fn get(&self, index: u64) -> Option<T> {
+        if index < self.indices.start || index >= self.indices.end {
+            return None;
+        }
+        let offset = (index - self.indices.start) * size_of::<T>() as u64;
+        Some(bytes::from_bits(bytes::load::<T>(self.memory, self.start + offset)))
+    }
+}
+
+impl<T: Element> Array<T> {
+    /// Pins the line that holds element `index` once for the whole warp, and gives it to `body`.
+    /// Reads inside need no atomic and no validation.
+    ///
+    /// Collective over `mask`, all lanes with an index of the same line. The line is let go when
+    /// every lane has left the closure, so an early return inside it leaves nobody waiting. A
+    /// line that finds no slot in the cache is held in a buffer beside it.
+    ///
+    /// # Errors
+    /// Warp-uniform: `index` is outside the array, or the SSD or its queue failed. `body` has not
+    /// run then.
+    #[inline(always)]
+    pub fn line<R>(
+        &self,
+        mask: u32,
+        index: u64,
+        body: impl FnOnce(&Line<'_, T>) -> R,
+    ) -> Result<R, IoError> {
+        if index >= self.len() {
+            return Err(IoError::out_of_range(index));
+        }
+        let line = self.line_of(index);
+        let held = fetch::hold(self.store(), line, mask);
+        if let Some(error) = IoError::from_bits(held.error) {
+            return Err(error);
+        }
+        let result = body(&self.held_line(held, index));
+        warp::sync_mask(mask);
+        if warp::lane_id() == warp::leader(mask) {
+            fetch::let_go(self.store(), line, held);
+        }
+        Ok(result)
+    }
+
+    #[inline(always)]
+    fn held_line(&self, held: fetch::Chunk, index: u64) -> Line<'_, T> {
+        let desc = self.store().desc();
+        let pool = if held.high == 0 { &desc.slots } else { &desc.bounce };
+        let first = self.first_index_of_line(index);
+        let elements = (1u64 << pool.shift) / size_of::<T>() as u64;
+        let end = if first + elements < self.len() { first + elements } else { self.len() };
+        Line {
+            memory: pool.memory,
+            start: held.low << pool.shift,
+            indices: first..end,
+            held: PhantomData,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The store: SSDs with their queues, one cache, and how a line finds its SSD.
+#![allow(unsafe_code, reason = "a store is plain data at a raw address")]
+// UNSAFETY: the description and the queue descriptions behind it are written by the host before
+// a kernel starts and stay unchanged while kernels run (`Store::from_raw`), so shared references
+// to them are sound; all memory that changes is reached through cells.
+
+use core::num::{NonZeroU32, NonZeroU64};
+
+use line_cache::LineTable;
+use nvme_queue::{Patience, Queue, QueueDesc, Wide};
+use nvme_wire::Sqe;
+use warpstore_simt::{Device, Native, NativeCell, NativeCells, Platform, System, thread};
+
+use crate::errors::ErrorRing;
+use crate::pool::Pool;
+
+/// How lines lie on the SSDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Layout {
+    /// Line by line, or stripe unit by stripe unit, round robin.
+    Stripe = 0,
+    /// Every SSD holds everything; each warp reads from its own.
+    Replicate = 1,
+}
+
+/// What an access does on its way to the SSD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CacheMode {
+    /// Nothing is kept: each access of each lane is a command of its own.
+    None = 0,
+    /// Optimistic hits, coalesced misses (the default).
+    Optimistic = 1,
+}
+
+/// One SSD of a store.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SsdDesc {
+    /// First LBA of the store on the namespace.
+    pub first_lba: u64,
+    /// Namespace.
+    pub nsid: u32,
+    /// log2 of the bytes of an LBA.
+    pub lba_shift: u32,
+}
+
+/// Everything a kernel needs, as plain data that the host writes before the first launch.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct StoreDesc {
+    /// Address of `ssds × queues_per_ssd` queue descriptions.
+    pub queues: u64,
+    /// Address of `ssds` SSD descriptions.
+    pub ssd_table: u64,
+    /// Number of SSDs.
+    pub ssds: NonZeroU32,
+    /// Queue pairs of each SSD.
+    pub queues_per_ssd: NonZeroU32,
+    /// How lines lie on the SSDs.
+    pub layout: Layout,
+    /// What an access does on its way.
+    pub mode: CacheMode,
+    /// Lines of a stripe unit.
+    pub stripe_lines: NonZeroU64,
+    /// The line table.
+    pub table: LineTable<Native>,
+    /// The cache's slots.
+    pub slots: Pool,
+    /// Buffers for accesses that go round the cache.
+    pub bounce: Pool,
+    /// One word a bounce buffer; see `bounce.rs`.
+    pub bounce_words: NativeCells<u64, Device>,
+    /// Buffers for whole-block transfers ([`Blocks`](crate::Blocks)); may be empty.
+    pub blocks: Pool,
+    /// One word a block buffer: result of its last command.
+    pub block_words: NativeCells<u64, Device>,
+    /// Nonzero when kernels shall stop.
+    pub abort: NativeCell<u32, System>,
+    /// Where failed commands are noted for the host.
+    pub errors: ErrorRing,
+    /// Longest wait of one access. Nanoseconds.
+    pub timeout_ns: u64,
+}
+
+/// Handle to a store.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Store(*const StoreDesc);
+
+// SAFETY: the handle points to immutable plain data; see `from_raw`.
+unsafe impl Send for Store {}
+// SAFETY: as for Send.
+unsafe impl Sync for Store {}
+
+/// A line's place.
+#[derive(Clone, Copy)]
+pub(crate) struct Route {
+    /// Index of the SSD.
+    pub ssd: u32,
+    /// Line on that SSD, counted from the store's first LBA.
+    pub line: u64,
+}
+
+impl Store {
+    /// Takes the description at `address`.
+    ///
+    /// # Safety
+    /// The description is readable there by the side that runs the kernel, everything it names is
+    /// what its fields' docs say, and none of it changes (cells excepted) while a kernel that
+    /// holds the handle runs.
+    pub const unsafe fn from_raw(address: u64) -> Self {
+        Self(address as *const StoreDesc)
+    }
+
+    /// The description, for as long as the kernel runs that got the handle.
+    #[inline(always)]
+    pub(crate) fn desc<'kernel>(self) -> &'kernel StoreDesc {
+        // SAFETY: `from_raw`'s caller vouched for the address and that nobody writes there.
+        unsafe { &*self.0 }
+    }
+
+    /// Number of SSDs.
+    #[inline(always)]
+    pub fn ssds(self) -> u32 {
+        self.desc().ssds.get()
+    }
+
+    /// Number of queue pairs of all SSDs.
+    #[inline(always)]
+    fn queues(self) -> NonZeroU32 {
+        let desc = self.desc();
+        desc.ssds.saturating_mul(desc.queues_per_ssd)
+    }
+
+    /// Queue `index` (SSD × queues per SSD + queue); beyond the last, the first.
+    #[inline(always)]
+    pub(crate) fn queue(self, index: u32) -> Queue<Native, Wide> {
+        let desc = self.desc();
+        let index = if index < self.queues().get() { index } else { 0 };
+        let queue = (desc.queues as *const QueueDesc).wrapping_add(index as usize);
+        // SAFETY: the index is below the length of the table, which is immutable.
+        let queue = unsafe { &*queue };
+        // SAFETY: the host built the description from live rings and words.
+        unsafe { Queue::from_desc(queue) }
+    }
+
+    #[inline(always)]
+    fn ssd<'kernel>(self, index: u32) -> &'kernel SsdDesc {
+        let desc = self.desc();
+        let index = if index < desc.ssds.get() { index } else { 0 };
+        let ssd = (desc.ssd_table as *const SsdDesc).wrapping_add(index as usize);
+        // SAFETY: the index is below the length of the table, which is immutable.
+        unsafe { &*ssd }
+    }
+
+    /// The queue of `ssd` that this warp submits to: spread by warp, so that a warp's commands
+    /// share one ticket, one doorbell and one completion ring.
+    #[inline(always)]
+    pub(crate) fn home_queue(self, ssd: u32) -> u32 {
+        let queues = self.desc().queues_per_ssd;
+        ssd * queues.get() + warp_index() % queues
+    }
+
+    /// A queue of any SSD, another one each `turn`: completions that nobody waits for in their
+    /// own queue are found this way.
+    #[inline(always)]
+    pub(crate) fn any_queue(self, turn: u32) -> u32 {
+        warp_index().wrapping_add(turn) % self.queues()
+    }
+
+    /// Where line `line` of the store lies.
+    #[inline(always)]
+    pub(crate) fn route(self, line: u64) -> Route {
+        let desc = self.desc();
+        if desc.layout == Layout::Replicate {
+            return Route { ssd: warp_index() % desc.ssds, line };
+        }
+        if desc.ssds.get() == 1 {
+            return Route { ssd: 0, line };
+        }
+        let (unit, within) = (line / desc.stripe_lines, line % desc.stripe_lines);
+        let ssds = NonZeroU64::from(desc.ssds);
+        let line = (unit / ssds) * desc.stripe_lines.get() + within;
+        Route { ssd: (unit % ssds) as u32, line }
+    }
+
+    /// The command that reads a whole line into piece `index` of `pool`.
+    #[inline(always)]
+    pub(crate) fn read_line(self, route: Route, pool: &Pool, index: u64) -> Sqe {
+        let ssd = self.ssd(route.ssd);
+        let shift = pool.shift - ssd.lba_shift;
+        let (prp1, prp2) = pool.prps(index);
+        let slba = ssd.first_lba + (route.line << shift);
+        Sqe::read(ssd.nsid, slba, ((1u32 << shift) - 1) as u16, prp1, prp2)
+    }
+
+    /// The command that reads the piece-sized block at byte `block << pool.shift` of an SSD into
+    /// piece `index` of `pool`.
+    #[inline(always)]
+    pub(crate) fn read_block(self, ssd: u32, block: u64, pool: &Pool, index: u64) -> Sqe {
+        self.read_line(Route { ssd, line: block }, pool, index)
+    }
+
+    /// The bound of a wait that begins now.
+    #[inline(always)]
+    pub(crate) fn patience(self) -> Patience<Native> {
+        let desc = self.desc();
+        Patience { deadline_ns: Native::now_ns() + desc.timeout_ns, abort: desc.abort }
+    }
+}
+
+/// Index of this warp in the grid.
+#[inline(always)]
+pub(crate) fn warp_index() -> u32 {
+    let warps_per_block = thread::block_dim_x().div_ceil(32);
+    thread::block_idx_x() * warps_per_block + thread::thread_idx_x() / 32
+}

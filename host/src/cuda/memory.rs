@@ -1,0 +1,84 @@
+//! GPU memory and pinned host memory, zeroed.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUdeviceptr};
+
+use super::{Context, CudaError, Stream, check};
+
+/// Memory on the GPU.
+pub struct DeviceMemory {
+    context: Arc<Context>,
+    address: CUdeviceptr,
+}
+
+impl DeviceMemory {
+    /// Allocates `len` bytes, aligned to at least 256 bytes, and zeroes them on `stream`.
+    pub fn zeroed(context: &Arc<Context>, stream: &Stream, len: usize) -> Result<Self, CudaError> {
+        context.make_current()?;
+        let mut address = 0;
+        // SAFETY: `address` is valid for a write; the context is current.
+        check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&mut address, len.max(1)) })?;
+        let memory = Self { context: Arc::clone(context), address };
+        // SAFETY: the range is the allocation just made.
+        let result = unsafe { sys::cuMemsetD8Async(address, 0, len.max(1), stream.handle()) };
+        check("cuMemsetD8Async", result)?;
+        stream.wait("zeroing GPU memory")?;
+        Ok(memory)
+    }
+
+    /// Address on the GPU.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.context.make_current().is_ok() {
+            // SAFETY: allocated by `zeroed`, freed once. The session frees memory only after its
+            // kernels have ended; a failure means that the context is gone, and the memory too.
+            let _ = unsafe { sys::cuMemFree_v2(self.address) };
+        }
+    }
+}
+
+/// Host memory that cannot be paged out and has the same address on the GPU (unified addressing).
+pub struct PinnedMemory {
+    context: Arc<Context>,
+    address: *mut u8,
+}
+
+// SAFETY: the memory belongs to no thread.
+unsafe impl Send for PinnedMemory {}
+// SAFETY: the type gives no access by itself, only an address.
+unsafe impl Sync for PinnedMemory {}
+
+impl PinnedMemory {
+    /// Allocates `len` bytes, page-aligned, and zeroes them.
+    pub fn zeroed(context: &Arc<Context>, len: usize) -> Result<Self, CudaError> {
+        context.make_current()?;
+        let mut address = std::ptr::null_mut();
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: `address` is valid for a write; the context is current.
+        let result = unsafe { sys::cuMemHostAlloc(&mut address, len.max(1), flags) };
+        check("cuMemHostAlloc", result)?;
+        // SAFETY: `len` bytes were allocated at `address` and nobody else knows them yet.
+        unsafe { std::ptr::write_bytes(address.cast::<u8>(), 0, len) };
+        Ok(Self { context: Arc::clone(context), address: address.cast() })
+    }
+
+    /// Address, for the CPU and the GPU alike.
+    pub fn address(&self) -> u64 {
+        self.address as u64
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if self.context.make_current().is_ok() {
+            // SAFETY: allocated by `zeroed`, freed once; see DeviceMemory.
+            let _ = unsafe { sys::cuMemFreeHost(self.address.cast()) };
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What can go wrong on the host side, by what the caller can do about it.
+
+use warpstore_device::IoError;
+
+use crate::cuda::CudaError;
+
+/// An error of the host library.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The GPU or its driver failed.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    /// Bring-up, an admin command or the shutdown of a controller failed.
+    #[error(transparent)]
+    Driver(#[from] driver_vfio::Error),
+    /// An emulated SSD could not be set up: a media file is missing, too small, not ours….
+    #[error(transparent)]
+    Media(#[from] nvme_model::MediaError),
+    /// The machine has not this much memory.
+    #[error("there is no memory for {bytes} bytes; ask for a smaller cache or fewer lines")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// The configuration cannot work.
+    #[error("{0}")]
+    Configuration(String),
+    /// The SSDs are too small for what shall lie on them.
+    #[error("array {array:?} needs {needed} bytes, but {free} of the SSDs are left")]
+    NoSpace {
+        /// Name of the array.
+        array: String,
+        /// Bytes needed, rounded up to whole lines.
+        needed: u64,
+        /// Bytes left.
+        free: u64,
+    },
+    /// Lanes of a kernel got an error from the storage stack.
+    #[error("kernel {kernel}: {lanes} lanes failed, the first because {first}")]
+    Kernel {
+        /// Name of the kernel.
+        kernel: &'static str,
+        /// How many lanes returned an error.
+        lanes: u64,
+        /// The first error.
+        first: IoError,
+    },
+    /// A lane panicked or never came to a collective on the `threads` runner.
+    #[error("kernel {kernel}: {fault}")]
+    Lane {
+        /// Name of the kernel.
+        kernel: &'static str,
+        /// What happened.
+        fault: warpstore_device::host::LaunchFault,
+    },
+}
