@@ -1,0 +1,328 @@
+//! The CPU's side of the controller: registers, DMA ranges and everything behind the admin queue.
+//!
+//! ```text
+//! submitter ── write32(CC, AQA, …) ──► Controller ── step_admin ──► Identify, Create I/O SQ, …
+//!     │                                    │ image: queues, namespaces, ranges
+//!     └── doorbell memory ─────────────► serve / step (I/O queues)
+//! ```
+//!
+//! Lifetime of a queue in the image: the controller writes its record, then makes the record's
+//! generation odd; the service adopts it. On deletion the generation becomes even, and the
+//! deletion completes when the service has adopted that too, so nothing is posted afterwards.
+
+mod admin;
+mod configuration;
+mod doorbells;
+mod identify;
+mod queues;
+mod registers;
+mod serving;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use configuration::{Configuration, ConfigurationError, Namespace};
+pub use doorbells::LentDoorbells;
+pub use serving::Serving;
+
+use crate::Media;
+use crate::layout::{self, MAX_RANGES, header, namespace, namespace_entry, record, record_of};
+use crate::memory::{Image, SharedWords};
+use crate::profile::Link;
+use crate::service::{Counter, step};
+use admin::AdminQueue;
+use doorbells::Doorbells;
+use queues::Queues;
+use registers::Registers;
+
+/// An emulated NVMe controller.
+///
+/// All methods may be called from any thread.
+pub struct Controller {
+    configuration: Configuration,
+    words: SharedWords,
+    doorbells: Doorbells,
+    media: Media,
+    // Keeps the clocks alive that the image names.
+    _link: Option<Link>,
+    state: Mutex<State>,
+}
+
+/// What the registers and the admin queue change.
+#[derive(Default)]
+struct State {
+    registers: Registers,
+    admin: AdminQueue,
+    queues: Queues,
+}
+
+/// A DMA range could not be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// Too many ranges.
+    #[error("{MAX_RANGES} DMA ranges are mapped already; map fewer, larger ranges")]
+    Full,
+    /// The range is empty or wraps around the address space.
+    #[error("{len} bytes at {address:#x} are no range of addresses")]
+    NoRange {
+        /// First address.
+        address: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+    /// No such range is mapped.
+    #[error("{len} bytes at {address:#x} were not mapped in one piece; unmap what was mapped")]
+    NotMapped {
+        /// First address.
+        address: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+}
+
+/// Counters of one I/O queue pair since the controller was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Successful reads.
+    pub reads: u64,
+    /// Successful writes.
+    pub writes: u64,
+    /// Bytes of both.
+    pub bytes: u64,
+    /// Successful flushes.
+    pub flushes: u64,
+    /// Commands completed with an error.
+    pub errors: u64,
+    /// Doorbell values beyond their ring.
+    pub bad_doorbells: u64,
+}
+
+/// Where the parts of an image lie that is served from elsewhere; see [`Controller::image`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Address of the media there, as long as the controller's own; 0 for no media.
+    pub media: u64,
+    /// Address of the link's two zeroed clock words there, shared by the controllers of one
+    /// link; 0 for no link term.
+    pub link: u64,
+}
+
+impl Controller {
+    /// A controller in reset. `link` is shared with the other drives on it and used if the
+    /// profile has a link term.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`] if the configuration contradicts itself or the media.
+    pub fn new(
+        configuration: Configuration,
+        media: Media,
+        link: Option<Link>,
+        lent: Option<LentDoorbells>,
+    ) -> Result<Self, ConfigurationError> {
+        configuration.check(media.place().1)?;
+        let pending = configuration.pending_entries();
+        let controller = Self {
+            words: SharedWords::zeroed(layout::words(configuration.queues as u64, pending)),
+            doorbells: Doorbells::new(configuration.queues, configuration.dstrd, lent),
+            _link: link.clone(),
+            state: Mutex::default(),
+            configuration,
+            media,
+        };
+        controller.fill_image(link, pending);
+        Ok(controller)
+    }
+
+    fn fill_image(&self, link: Option<Link>, pending: u64) {
+        let image = self.image_here();
+        let configuration = &self.configuration;
+        image.write(header::QUEUES, configuration.queues as u64);
+        image.write(header::PAGE, 4096);
+        image.write(header::MAX_TRANSFER, configuration.max_transfer());
+        image.write(header::NAMESPACES, configuration.namespaces.len() as u64);
+        image.write(header::PENDING_MASK, pending - 1);
+        let (media, bytes) = self.media.place();
+        image.write_pair(header::MEDIA, [media, bytes]);
+        image.write(header::MEDIA_IS_FILE, self.media.is_file() as u64);
+        let mut base = 0;
+        for (nsid, space) in (1..).zip(&configuration.namespaces) {
+            let entry = namespace_entry(nsid);
+            image.write(entry + namespace::BASE, base);
+            image.write(entry + namespace::LBAS, space.lbas);
+            image.write(entry + namespace::SHIFT, space.lba_bytes.ilog2() as u64);
+            base += space.lbas * space.lba_bytes as u64;
+        }
+        let profile = &configuration.profile;
+        image.write(header::TIMED, profile.is_timed() as u64);
+        for (word, value) in (header::OCCUPATION..).zip(profile.occupation_ns) {
+            image.write(word, value);
+        }
+        for (word, value) in (header::MIN_LATENCY..).zip(profile.min_latency_ns) {
+            image.write(word, value);
+        }
+        if let (Some(generation), Some(link)) = (profile.link, link) {
+            image.write(header::LINK_PER_BYTE, generation.per_byte());
+            image.write(header::LINK_ADDRESS, link.address());
+        }
+    }
+
+    /// What the controller was made from.
+    pub fn configuration(&self) -> &Configuration {
+        &self.configuration
+    }
+
+    /// Address and length of the media, both 0 without: to load it into other memory before a
+    /// GPU serves it, and to write it back afterwards. Valid as long as the controller.
+    pub fn media(&self) -> (u64, u64) {
+        self.media.place()
+    }
+
+    /// Makes `len` bytes at `address` reachable for commands and rings. The IOVA is the address.
+    ///
+    /// # Errors
+    /// [`MapError`] if there are too many ranges or the range is none.
+    #[expect(unsafe_code, reason = "the caller vouches for memory that commands will name")]
+    // UNSAFETY: an unsafe function without unsafe operations: it only records the range.
+    //
+    /// # Safety
+    /// Until it is unmapped the memory is valid for atomic reads and writes by the agent that
+    /// serves the I/O queues, and, if the admin queue, an admin command or a ring there names it,
+    /// by the CPU.
+    pub unsafe fn map_dma(&self, address: u64, len: u64) -> Result<(), MapError> {
+        let end = address.checked_add(len).filter(|_| len != 0);
+        let end = end.ok_or(MapError::NoRange { address, len })?;
+        let _state = self.lock();
+        let image = self.image_here();
+        let count = image.read(header::RANGES);
+        let free = (0..count).find(|&index| image.read_pair(layout::range(index)) == [0; 2]);
+        let index = free.unwrap_or(count);
+        if index == MAX_RANGES {
+            return Err(MapError::Full);
+        }
+        image.write_pair(layout::range(index), [address, end]);
+        // Ordering: release, so that a service which sees the new count sees the range.
+        self.words.word(header::RANGES).store(count.max(index + 1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes back a range as it was mapped. The submitter has no command in flight that names it.
+    ///
+    /// # Errors
+    /// [`MapError::NotMapped`].
+    pub fn unmap_dma(&self, address: u64, len: u64) -> Result<(), MapError> {
+        let range = [address, address.wrapping_add(len)];
+        let _state = self.lock();
+        let image = self.image_here();
+        let index = (0..image.read(header::RANGES))
+            .find(|&index| len != 0 && image.read_pair(layout::range(index)) == range)
+            .ok_or(MapError::NotMapped { address, len })?;
+        image.write_pair(layout::range(index), [0; 2]);
+        Ok(())
+    }
+
+    /// Address of the 32-bit doorbell at `offset` of the register space; `None` if there is none.
+    /// Valid as long as the controller.
+    pub fn doorbell_address(&self, offset: u64) -> Option<u64> {
+        self.doorbells.address(offset)
+    }
+
+    /// Counters of the I/O queue pairs, queue 1 first.
+    pub fn counters(&self) -> Vec<Counters> {
+        (0..self.configuration.queues as u32).map(|queue| self.counters_of(queue)).collect()
+    }
+
+    fn counters_of(&self, queue: u32) -> Counters {
+        let first = record_of(queue) + record::COUNTERS;
+        let counter = |counter: Counter| self.image_here().read(first + counter as u64);
+        Counters {
+            reads: counter(Counter::Reads),
+            writes: counter(Counter::Writes),
+            bytes: counter(Counter::Bytes),
+            flushes: counter(Counter::Flushes),
+            errors: counter(Counter::Errors),
+            bad_doorbells: counter(Counter::BadDoorbells),
+        }
+    }
+
+    /// Serves the admin queue and every I/O queue once, with `now` (ns) as the time. True if
+    /// anything was done. For tests and for callers that own the loop: not while a [`Serving`]
+    /// or a GPU serves the controller, because a queue pair has one server.
+    pub fn step(&self, now: u64) -> bool {
+        let mut worked = self.step_admin();
+        for queue in 0..self.configuration.queues as u32 {
+            worked |= step::<1>(self.image_here(), queue, now);
+        }
+        worked
+    }
+
+    /// A copy of the image, to be served from another place: the words to put there, at a
+    /// 128-byte aligned address that [`Image::new`] is then given.
+    ///
+    /// Take it when queues and DMA ranges are set up; changes made here later do not reach the
+    /// copy. Stop serving the copy before queues are deleted or the controller is reset, and give
+    /// its words to [`Controller::take_back`].
+    pub fn image(&self, place: Placement) -> Vec<u64> {
+        let _state = self.lock();
+        let words = layout::words(
+            self.configuration.queues as u64,
+            self.configuration.pending_entries(),
+        );
+        let mut copy: Vec<u64> = (0..words).map(|index| self.image_here().read(index)).collect();
+        let mut set = |word: u64, value| copy[word as usize] = value;
+        set(header::SERVING, 0);
+        set(header::MEDIA, place.media);
+        set(header::MEDIA_IS_FILE, 0);
+        set(header::LINK_ADDRESS, place.link);
+        if place.media == 0 {
+            set(header::MEDIA_BYTES, 0);
+        }
+        copy
+    }
+
+    /// Takes over what a service elsewhere changed in its copy: positions, pending completions,
+    /// clocks and counters. The queues can then be served here.
+    ///
+    /// # Panics
+    /// If `words` is shorter than what [`Controller::image`] gave.
+    pub fn take_back(&self, words: &[u64]) {
+        let _state = self.lock();
+        let image = self.image_here();
+        for instance in 0..layout::INSTANCES {
+            let clock = layout::clock(instance);
+            image.write(clock, words[clock as usize]);
+        }
+        for queue in 0..self.configuration.queues as u32 {
+            let first = record_of(queue);
+            image.write(first + record::ADOPTED, words[(first + record::ADOPTED) as usize]);
+            for word in first + record::POSITION..first + record::WORDS {
+                image.write(word, words[word as usize]);
+            }
+        }
+        let queues = self.configuration.queues as u64;
+        let pending = self.configuration.pending_entries();
+        let first = layout::pending(queues, pending, 0, 0);
+        for word in first..layout::words(queues, pending) {
+            image.write(word, words[word as usize]);
+        }
+    }
+
+    /// The image in this process.
+    pub(crate) fn image_here(&self) -> Image {
+        self.words.image()
+    }
+
+    /// True if no service can still act on an older generation of the queue's record.
+    fn is_quiet(&self, queue: u32) -> bool {
+        let record = record_of(queue);
+        // Ordering: the addition of 0 and a service's own addition to the word are ordered one
+        // way or the other: either we see the service, or it sees our generation.
+        let serving = self.words.word(header::SERVING).fetch_add(0, Ordering::AcqRel);
+        let adopted = self.words.word(record + record::ADOPTED).load(Ordering::Acquire);
+        serving == 0 || adopted == self.image_here().read(record + record::REQUESTED)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // State is changed by whole commands; a panic elsewhere leaves it usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,126 @@
+//! What a controller is like, and what it must not be like.
+
+use crate::layout::MAX_NAMESPACES;
+use crate::profile::Profile;
+
+/// A controller's properties. Plain data without defaults: whoever builds a controller decides.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// Serial number, at most 20 printable ASCII characters.
+    pub serial: String,
+    /// Model number, at most 40 printable ASCII characters.
+    pub model: String,
+    /// Namespaces 1, 2, …, one after another in the media.
+    pub namespaces: Vec<Namespace>,
+    /// MDTS: transfers up to 4096 × 2^MDTS bytes; 0 for no limit.
+    pub mdts: u8,
+    /// Entries of the largest queue, 2 to 65536 (CAP.MQES + 1).
+    pub queue_entries: u32,
+    /// Doorbells are 4 << DSTRD bytes apart; at most 15. 5 gives each its own GPU cache line.
+    pub dstrd: u8,
+    /// CAP.TO: longest wait for CSTS.RDY, in units of 500 ms.
+    pub to: u8,
+    /// I/O queue pairs, at least 1.
+    pub queues: u16,
+    /// Timing.
+    pub profile: Profile,
+}
+
+/// A namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Size in LBAs.
+    pub lbas: u64,
+    /// Bytes of an LBA: 512 or 4096.
+    pub lba_bytes: u32,
+}
+
+/// A configuration that no controller can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigurationError {
+    /// A name is too long or not printable ASCII.
+    #[error("{field} \"{value}\" is not 1 to {limit} printable ASCII characters")]
+    Name {
+        /// Which name.
+        field: &'static str,
+        /// Its value, escaped.
+        value: String,
+        /// Longest length.
+        limit: usize,
+    },
+    /// A number is out of its range.
+    #[error("{field} is {value}; it must be {expected}")]
+    Value {
+        /// Which number.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// The namespaces do not fit in the media.
+    #[error("the namespaces take {needed} bytes, the media have {found}; use larger media")]
+    MediaTooSmall {
+        /// Bytes of the namespaces.
+        needed: u64,
+        /// Bytes of the media.
+        found: u64,
+    },
+}
+
+impl Configuration {
+    /// Bytes of media that the namespaces take; `None` beyond 2^64.
+    pub fn media_bytes(&self) -> Option<u64> {
+        let sizes = self.namespaces.iter().map(|space| space.lbas.checked_mul(space.lba_bytes as u64));
+        sizes.into_iter().try_fold(0u64, |sum, size| sum.checked_add(size?))
+    }
+
+    /// Entries of a pending ring: none are needed where completions do not wait.
+    pub(crate) fn pending_entries(&self) -> u64 {
+        if self.profile.is_timed() { self.queue_entries.next_power_of_two() as u64 } else { 1 }
+    }
+
+    /// Largest transfer in bytes.
+    pub(crate) fn max_transfer(&self) -> u64 {
+        // NLB is 16 bits, so even without MDTS a transfer is below 2^32 bytes.
+        if self.mdts == 0 { u32::MAX as u64 } else { 4096 << self.mdts }
+    }
+
+    /// Checks everything against itself and against `media` bytes of media (0 without media).
+    pub(crate) fn check(&self, media: u64) -> Result<(), ConfigurationError> {
+        name("serial", &self.serial, 20)?;
+        name("model", &self.model, 40)?;
+        let value = |field, value: u64, valid: bool, expected| {
+            if valid { Ok(()) } else { Err(ConfigurationError::Value { field, value, expected }) }
+        };
+        let count = self.namespaces.len() as u64;
+        value("number of namespaces", count, (1..=MAX_NAMESPACES).contains(&count), "1 to 16")?;
+        for space in &self.namespaces {
+            let lba = space.lba_bytes as u64;
+            value("LBA size", lba, lba == 512 || lba == 4096, "512 or 4096 bytes")?;
+            value("namespace size", space.lbas, space.lbas != 0, "at least 1 LBA")?;
+        }
+        value("MDTS", self.mdts as u64, self.mdts <= 19, "0 to 19")?;
+        let entries = self.queue_entries as u64;
+        value("queue entries", entries, (2..=65536).contains(&entries), "2 to 65536")?;
+        value("DSTRD", self.dstrd as u64, self.dstrd <= 15, "0 to 15")?;
+        value("queue pairs", self.queues as u64, (1..=65534).contains(&self.queues), "1 to 65534")?;
+        let Some(needed) = self.media_bytes() else {
+            return Err(ConfigurationError::MediaTooSmall { needed: u64::MAX, found: media });
+        };
+        if media != 0 && needed > media {
+            return Err(ConfigurationError::MediaTooSmall { needed, found: media });
+        }
+        Ok(())
+    }
+}
+
+fn name(field: &'static str, value: &str, limit: usize) -> Result<(), ConfigurationError> {
+    let printable = value.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if value.is_empty() || value.len() > limit || !printable {
+        let value = value.escape_debug().to_string();
+        return Err(ConfigurationError::Name { field, value, limit });
+    }
+    Ok(())
+}
+

@@ -1,0 +1,142 @@
+//! The service image: everything the I/O service reads and writes besides rings, buffers and
+//! media, as 64-bit words at fixed offsets.
+//!
+//! ```text
+//! header | namespaces | instance clocks | DMA ranges | queue records | pending rings
+//! ```
+//!
+//! An image holds no address inside itself, so a copy of its bytes works at another address:
+//! that is how a controller moves to the GPU. The CPU's controller writes header, namespaces,
+//! ranges and the first half of the records; the one warp that serves a queue writes the second
+//! half of its record and its pending ring.
+
+/// Words of the header.
+pub mod header {
+    /// Number of queue records.
+    pub const QUEUES: u64 = 0;
+    /// Bytes of a memory page (CC.MPS).
+    pub const PAGE: u64 = 1;
+    /// Largest transfer in bytes (MDTS).
+    pub const MAX_TRANSFER: u64 = 2;
+    /// Number of namespaces.
+    pub const NAMESPACES: u64 = 3;
+    /// Address of the media; 0 without media. A pair with [`MEDIA_BYTES`].
+    pub const MEDIA: u64 = 4;
+    /// Bytes of the media; 0 without media.
+    pub const MEDIA_BYTES: u64 = 5;
+    /// 1 if Flush has to write a mapped file back.
+    pub const MEDIA_IS_FILE: u64 = 6;
+    /// DMA ranges in use.
+    pub const RANGES: u64 = 7;
+    /// Entries of each pending ring, minus one (a power of two minus one).
+    pub const PENDING_MASK: u64 = 8;
+    /// Warps that serve the image now.
+    pub const SERVING: u64 = 9;
+    /// 1 if commands take modelled time.
+    pub const TIMED: u64 = 10;
+    /// Address of the two link clocks (reads, writes); 0 without a link term.
+    pub const LINK_ADDRESS: u64 = 11;
+    /// Link time of one payload byte, in 2^-20 ns.
+    pub const LINK_PER_BYTE: u64 = 12;
+    /// Minimum latency in ns: reads, then writes.
+    pub const MIN_LATENCY: u64 = 14;
+    /// Occupation of an instance in ns: read 512 B, read 4 KiB, write 512 B, write 4 KiB.
+    pub const OCCUPATION: u64 = 16;
+}
+
+/// Words of a namespace entry.
+pub mod namespace {
+    /// First byte in the media.
+    pub const BASE: u64 = 0;
+    /// Size in LBAs.
+    pub const LBAS: u64 = 1;
+    /// log2 of the LBA size.
+    pub const SHIFT: u64 = 2;
+    /// Words of an entry.
+    pub const WORDS: u64 = 4;
+}
+
+/// Words of a queue record.
+pub mod record {
+    /// Generation that the controller wants; odd while the queue exists. A pair with [`ADOPTED`].
+    pub const REQUESTED: u64 = 0;
+    /// Generation that the service works on.
+    pub const ADOPTED: u64 = 1;
+    /// Address of the submission ring.
+    pub const SQ: u64 = 2;
+    /// Address of the completion ring.
+    pub const CQ: u64 = 3;
+    /// Address of the SQ tail doorbell.
+    pub const SQ_DOORBELL: u64 = 4;
+    /// Address of the CQ head doorbell.
+    pub const CQ_DOORBELL: u64 = 5;
+    /// SQ entries (low half) and CQ entries (high half). A pair with [`SQID`].
+    pub const ENTRIES: u64 = 6;
+    /// Identifier of the submission queue.
+    pub const SQID: u64 = 7;
+    /// Position in the rings: SQ head 0..16, CQ tail 16..32, phase 32. A pair with [`SEEN`].
+    pub const POSITION: u64 = 16;
+    /// Last valid doorbells: SQ tail (low half), CQ head (high half).
+    pub const SEEN: u64 = 17;
+    /// Pending ring: head (low half), tail (high half), both free-running.
+    pub const PENDING: u64 = 18;
+    /// Last invalid doorbells plus one, as in [`SEEN`]; 0 if none.
+    pub const REFUSED: u64 = 19;
+    /// First of the counters, see [`crate::Counters`].
+    pub const COUNTERS: u64 = 24;
+    /// Number of counters.
+    pub const N_COUNTERS: u64 = 6;
+    /// Words of a record: 256 bytes, so that no two warps write one cache line.
+    pub const WORDS: u64 = 32;
+}
+
+/// Most namespaces of a controller.
+pub const MAX_NAMESPACES: u64 = 16;
+/// Most DMA ranges that can be mapped at once.
+pub const MAX_RANGES: u64 = 256;
+/// Instances (independent units) of the timing model.
+pub const INSTANCES: u64 = 8;
+
+const NAMESPACE_TABLE: u64 = 32;
+const CLOCKS: u64 = NAMESPACE_TABLE + MAX_NAMESPACES * namespace::WORDS;
+// A clock a 32-byte sector.
+const CLOCK_WORDS: u64 = 4;
+const RANGE_TABLE: u64 = CLOCKS + INSTANCES * CLOCK_WORDS;
+const RECORDS: u64 = RANGE_TABLE + 2 * MAX_RANGES;
+
+const _: () = assert!(RECORDS.is_multiple_of(16) && RANGE_TABLE.is_multiple_of(2));
+
+/// First word of the entry of `nsid`, which is at least 1.
+#[inline(always)]
+pub const fn namespace_entry(nsid: u64) -> u64 {
+    NAMESPACE_TABLE + (nsid - 1) * namespace::WORDS
+}
+
+/// The clock of an instance.
+#[inline(always)]
+pub const fn clock(instance: u64) -> u64 {
+    CLOCKS + instance * CLOCK_WORDS
+}
+
+/// Start and end of DMA range `index`.
+#[inline(always)]
+pub const fn range(index: u64) -> u64 {
+    RANGE_TABLE + 2 * index
+}
+
+/// First word of the record of queue pair `queue`.
+#[inline(always)]
+pub const fn record_of(queue: u32) -> u64 {
+    RECORDS + queue as u64 * record::WORDS
+}
+
+/// First word of pending entry `slot` of `queue`: due time, then what to post.
+#[inline(always)]
+pub const fn pending(queues: u64, entries: u64, queue: u64, slot: u64) -> u64 {
+    RECORDS + queues * record::WORDS + (queue * entries + slot) * 2
+}
+
+/// Words of an image for `queues` queues of at most `entries` (a power of two) entries.
+pub const fn words(queues: u64, entries: u64) -> u64 {
+    pending(queues, entries, queues, 0)
+}

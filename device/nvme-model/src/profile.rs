@@ -1,0 +1,152 @@
+//! Drives that the timing model knows, and the links they share.
+//!
+//! Occupation of a unit is 8 units ÷ published IOPS. Published rates are random reads and writes
+//! at 512 bytes and 4 KiB of vendor sheets and papers; minimum latencies are assumed (most
+//! published ones are latencies under load, which queueing in the model adds by itself). What no
+//! source gives is marked *derived* below.
+
+use std::sync::Arc;
+
+use crate::memory::SharedWords;
+
+/// The timing constants of one drive; see [`crate::serve`]'s timing model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Name on command lines and in results.
+    pub name: &'static str,
+    /// The product, for people.
+    pub product: &'static str,
+    /// Occupation of a unit in ns: read 512 B, read 4 KiB, write 512 B, write 4 KiB. Zeros: none.
+    pub occupation_ns: [u64; 4],
+    /// Minimum latency in ns: read, write.
+    pub min_latency_ns: [u64; 2],
+    /// Link that the drive's traffic shares on its way to the GPU; `None` for no link term.
+    pub link: Option<Generation>,
+}
+
+/// A PCIe generation of a link with 16 lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// 16 GT/s a lane.
+    Gen4,
+    /// 32 GT/s a lane.
+    Gen5,
+}
+
+impl Generation {
+    /// Time of one payload byte in 2^-20 ns.
+    ///
+    /// Raw rates after 128b/130b coding are 31.5 and 63.0 GB/s; a payload byte costs 1.28 bytes,
+    /// which leaves 24.6 and 49.2 GB/s: what random reads reach on such links.
+    pub const fn per_byte(self) -> u64 {
+        let raw_mb_per_s = match self {
+            Self::Gen4 => 31_508,
+            Self::Gen5 => 63_015,
+        };
+        // 1.28 bytes × 2^20 ÷ (MB/s ÷ 1000 bytes/ns)
+        (1280 << 20) / raw_mb_per_s
+    }
+}
+
+/// All profiles. Writes marked *derived* have no published figure.
+pub const PROFILES: [Profile; 8] = [
+    Profile {
+        name: "ideal",
+        product: "no modelled time",
+        occupation_ns: [0; 4],
+        min_latency_ns: [0; 2],
+        link: None,
+    },
+    Profile {
+        name: "p5800x",
+        product: "Intel Optane P5800X",
+        occupation_ns: [1569, 5333, 8000, 5333],
+        min_latency_ns: [9_000, 9_000],
+        link: Some(Generation::Gen4),
+    },
+    Profile {
+        name: "pm1735",
+        product: "Samsung PM1735",
+        occupation_ns: [7273, 5000, 22_792, 22_792],
+        min_latency_ns: [25_000, 25_000],
+        link: Some(Generation::Gen4),
+    },
+    Profile {
+        name: "980pro",
+        product: "Samsung 980 Pro",
+        occupation_ns: [10_667, 10_667, 46_512, 46_512],
+        min_latency_ns: [80_000, 30_000],
+        link: Some(Generation::Gen4),
+    },
+    // Writes derived: 300 K IOPS, as published for its predecessor PM1743.
+    Profile {
+        name: "pm1753",
+        product: "Samsung PM1753",
+        occupation_ns: [2073, 2260, 26_667, 26_667],
+        min_latency_ns: [60_000, 15_000],
+        link: Some(Generation::Gen5),
+    },
+    // Writes derived: 900 K IOPS, as published for another Gen6 drive (Micron 9650).
+    Profile {
+        name: "pm1763",
+        product: "Samsung PM1763",
+        occupation_ns: [1156, 1176, 8889, 8889],
+        min_latency_ns: [55_000, 12_000],
+        link: Some(Generation::Gen5),
+    },
+    // 4 KiB reads derived: 6.8 M IOPS fill a Gen6 x4 link (28 GB/s). Writes derived: a quarter of
+    // the reads. Write latency derived: as for reads.
+    Profile {
+        name: "gp1",
+        product: "Kioxia GP1 (announced)",
+        occupation_ns: [800, 1176, 3200, 4704],
+        min_latency_ns: [6_000, 6_000],
+        link: Some(Generation::Gen5),
+    },
+    // Not a product: 100 M IOPS to test the stack. 4 KiB derived: 13.7 M IOPS fill a Gen7 x4 link
+    // (56 GB/s). Writes derived: as reads.
+    Profile {
+        name: "future100m",
+        product: "a future drive of 100 M IOPS",
+        occupation_ns: [80, 585, 80, 585],
+        min_latency_ns: [5_000, 5_000],
+        link: Some(Generation::Gen5),
+    },
+];
+
+impl Profile {
+    /// The profile without modelled time.
+    pub const IDEAL: Self = PROFILES[0];
+
+    /// The profile of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        PROFILES.into_iter().find(|profile| profile.name == name)
+    }
+
+    /// True if commands take modelled time.
+    pub fn is_timed(&self) -> bool {
+        self.occupation_ns != [0; 4] || self.min_latency_ns != [0; 2]
+    }
+}
+
+/// The clocks of one link, for the controllers that share it.
+///
+/// Clones share the link. In GPU memory its place is taken by two zeroed words, see
+/// [`Placement`](crate::Placement).
+#[derive(Clone)]
+pub struct Link {
+    clocks: Arc<SharedWords>,
+}
+
+impl Link {
+    /// An idle link.
+    #[expect(clippy::new_without_default, reason = "a new link is a new identity, not a default")]
+    pub fn new() -> Self {
+        Self { clocks: Arc::new(SharedWords::zeroed(2)) }
+    }
+
+    /// Address of the two clock words.
+    pub(crate) fn address(&self) -> u64 {
+        self.clocks.address()
+    }
+}
