@@ -12,6 +12,8 @@ open_set! {
         DELETE_IO_SQ = 0x00,
         /// Create I/O Submission Queue (Base 5.5).
         CREATE_IO_SQ = 0x01,
+        /// Get Log Page (Base 5.16).
+        GET_LOG_PAGE = 0x02,
         /// Delete I/O Completion Queue (Base 5.6).
         DELETE_IO_CQ = 0x04,
         /// Create I/O Completion Queue (Base 5.4).
@@ -38,14 +40,20 @@ open_set! {
         CONTROLLER = 0x01,
         /// Identifiers of active namespaces above the given one.
         ACTIVE_NAMESPACES = 0x02,
+        /// What identifies one namespace (EUI64, NGUID, UUID, command set).
+        NAMESPACE_DESCRIPTORS = 0x03,
     }
 }
 
 open_set! {
     /// Feature Identifier (Base 5.27.1).
     Feature(u8) {
+        /// Volatile Write Cache (Base 5.27.1.4).
+        VOLATILE_WRITE_CACHE = 0x06,
         /// Number of Queues (Base 5.27.1.5).
         NUMBER_OF_QUEUES = 0x07,
+        /// Asynchronous Event Configuration (Base 5.27.1.8).
+        ASYNC_EVENT_CONFIGURATION = 0x0b,
     }
 }
 

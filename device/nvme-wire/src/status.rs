@@ -165,6 +165,7 @@ statuses! {
     ABORT_LIMIT_EXCEEDED = (1, 0x03), "Abort Command Limit Exceeded";
     AER_LIMIT_EXCEEDED = (1, 0x05), "Asynchronous Event Request Limit Exceeded";
     INVALID_INTERRUPT_VECTOR = (1, 0x08), "Invalid Interrupt Vector";
+    INVALID_LOG_PAGE = (1, 0x09), "Invalid Log Page";
     INVALID_QUEUE_DELETION = (1, 0x0c), "Invalid Queue Deletion";
     FEATURE_NOT_SAVEABLE = (1, 0x0d), "Feature Identifier Not Saveable";
     FEATURE_NOT_CHANGEABLE = (1, 0x0e), "Feature Not Changeable";
