@@ -95,10 +95,8 @@ pub fn run() -> Result<()> {
         println!("warning: {warning}");
     }
     let mut problems = Vec::new();
-    for source in &tree.sources {
-        problems.extend(text::check(source));
-        problems.extend(device::check(source));
-    }
+    problems.extend(tree.sources.iter().flat_map(text::check));
+    problems.extend(device::check(&tree.sources));
     problems.extend(unsafety::check(&tree.sources));
     problems.extend(text::foreign_names(&tree.texts));
     problems.extend(edges::check(&metadata)?);

@@ -13,6 +13,8 @@ pub struct Source {
     pub code: String,
     /// Byte ranges of items under `#[cfg(test)]`; everything in a test file.
     tests: Vec<Range<usize>>,
+    /// Byte ranges of items under `#[cfg(not(target_arch = "nvptx64"))]`.
+    host: Vec<Range<usize>>,
 }
 
 impl Source {
@@ -22,14 +24,36 @@ impl Source {
         let tests = if is_test_file(path) {
             Vec::from_iter(Some(0..text.len()))
         } else {
-            test_items(&code, text)
+            items(&code, text, is_test)
         };
+        let host = items(&code, text, is_host);
         Self {
             path: path.to_owned(),
             text: text.to_owned(),
             code,
             tests,
+            host,
         }
+    }
+
+    /// Whether a byte belongs to an item that is not compiled for the GPU.
+    pub fn is_host_only(&self, offset: usize) -> bool {
+        self.host.iter().any(|range| range.contains(&offset))
+    }
+
+    /// Paths, without `.rs`, of the modules in other files that are not compiled for the GPU.
+    pub fn host_modules(&self) -> Vec<String> {
+        let folder = match self.path.rsplit_once('/') {
+            Some((folder, "lib.rs" | "mod.rs")) => folder,
+            _ => self.path.trim_end_matches(".rs"),
+        };
+        let declared = self.words("mod").filter(|at| self.is_host_only(*at));
+        declared
+            .filter_map(|at| self.code[at + "mod".len()..].split_once(';'))
+            .map(|(name, _)| name.trim())
+            .filter(|name| name.chars().all(is_word_part))
+            .map(|name| format!("{folder}/{name}"))
+            .collect()
     }
 
     /// Whether a byte belongs to a test.
@@ -77,24 +101,30 @@ fn is_test_file(path: &str) -> bool {
         .any(|part| matches!(part, "tests" | "tests.rs" | "benches"))
 }
 
-/// Ranges of the items that `#[cfg(test)]` or `#[cfg(all(test, …))]` stand before.
-fn test_items(code: &str, text: &str) -> Vec<Range<usize>> {
-    let mut items: Vec<Range<usize>> = Vec::new();
+/// Ranges of the items under a `#[cfg(…)]` whose condition `wanted` accepts.
+fn items(code: &str, text: &str, wanted: impl Fn(&str) -> bool) -> Vec<Range<usize>> {
+    let mut items = Vec::new();
     for (start, _) in code.match_indices("#[cfg(") {
         let Some(length) = code[start..].find(']') else {
             continue;
         };
-        // From the text, for `feature = "test"` is no test.
-        let condition = &text[start..start + length];
-        if ["(test)", "(test,", "(all(test,"]
-            .iter()
-            .any(|test| condition.contains(test))
-            && !condition.contains("not(test)")
-        {
-            items.push(start..item_end(code, start + length));
+        // From the text: in the code, the strings of the condition are blank.
+        if wanted(&text[start..start + length]) {
+            items.push(start..item_end(code, start + length + 1));
         }
     }
     items
+}
+
+fn is_test(condition: &str) -> bool {
+    ["(test)", "(test,", "(all(test,"]
+        .iter()
+        .any(|test| condition.contains(test))
+        && !condition.contains("not(test)")
+}
+
+fn is_host(condition: &str) -> bool {
+    condition.starts_with("#[cfg(not(target_arch = \"nvptx64\"")
 }
 
 /// Where the item ends whose attributes end at `from`: its `;`, or the brace that closes it.
@@ -103,9 +133,9 @@ fn item_end(code: &str, from: usize) -> usize {
     for (offset, byte) in code.bytes().enumerate().skip(from) {
         match byte {
             b';' if depth == 0 => return offset + 1,
-            b'{' => depth += 1,
+            b'{' | b'(' | b'[' => depth += 1,
             b'}' if depth <= 1 => return offset + 1,
-            b'}' => depth -= 1,
+            b'}' | b')' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
@@ -248,6 +278,18 @@ mod tests {
         assert!(!at("fn a") && at("fn b") && !at("fn c") && at("use x") && !at("fn d"));
         assert_eq!(source.product_lines(), 4);
         assert_eq!(source.place(text.find("fn c").unwrap()), "device/a.rs:6");
+    }
+
+    #[test]
+    fn host_items_and_modules_are_known() {
+        let text = "#[cfg(not(target_arch = \"nvptx64\"))]\npub mod media;\nmod ring;\n\
+                    #[cfg(not(target_arch = \"nvptx64\"))]\nstruct A([u8; 4], B);\nmod last;\n";
+        let source = Source::new("device/x/src/lib.rs", text);
+        assert_eq!(source.host_modules(), ["device/x/src/media"]);
+        assert!(source.is_host_only(text.find("B)").unwrap()));
+        assert!(!source.is_host_only(text.find("mod last").unwrap()));
+        let source = Source::new("device/x/src/a.rs", text);
+        assert_eq!(source.host_modules(), ["device/x/src/a/media"]);
     }
 
     #[test]

@@ -48,10 +48,10 @@ pub fn check(source: &Source) -> Vec<Problem> {
         if line.ends_with([' ', '\t', '\r']) {
             problems.push(Problem::new(place(), "white space at the end of the line"));
         }
-        if line.contains('\t') {
-            problems.push(Problem::new(place(), "a tab"));
-        }
     }
+    // In the code only: text that a program writes or reads may have tabs.
+    let tabs = source.code.match_indices('\t');
+    problems.extend(tabs.map(|(at, _)| Problem::new(source.place(at), "a tab")));
     problems
 }
 
