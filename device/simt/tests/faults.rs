@@ -153,24 +153,47 @@ fn a_shuffle_from_outside_the_mask_is_refused() {
 
 #[test]
 fn a_panic_ends_the_launch_and_drops_what_lanes_hold() {
-    struct Held<'a>(&'a AtomicU32, u32);
+    struct Held<'a> {
+        n: &'a AtomicU32,
+        unwound_as: &'a AtomicU32,
+        mask: u32,
+    }
     impl Drop for Held<'_> {
         fn drop(&mut self) {
-            // What destructors of guards may do: touch cells, pause a little, sync.
+            // What destructors of guards may do: pause a little, sync. Nobody comes any more.
             Native::pause(0);
-            warp::sync_mask(self.1);
+            warp::sync_mask(self.mask);
             thread::sync_threads();
-            self.0.fetch_sub(1, Ordering::Relaxed);
+            self.unwound_as
+                .fetch_add(thread::thread_idx_x(), Ordering::Relaxed);
+            self.n.fetch_sub(1, Ordering::Relaxed);
         }
     }
-    let held = AtomicU32::new(0);
+    let n = AtomicU32::new(0);
+    let unwound_as = AtomicU32::new(0);
     let finished = AtomicU32::new(0);
     let fault = fault(6, 96, &|| {
         let mask = warp::active_mask();
-        held.fetch_add(1, Ordering::Relaxed);
-        let _held = Held(&held, mask);
+        assert!(
+            !std::thread::panicking(),
+            "no lane runs inside the panic of another"
+        );
+        n.fetch_add(1, Ordering::Relaxed);
+        let _held = Held {
+            n: &n,
+            unwound_as: &unwound_as,
+            mask,
+        };
         match (thread::block_idx_x(), thread::thread_idx_x()) {
-            (1, 70) => panic!("{} of {}", 7, 9),
+            (1, 70) => {
+                let mut attempt = 0;
+                // Both workers carry their two blocks.
+                while n.load(Ordering::Relaxed) < 4 * 96 {
+                    Native::pause(attempt);
+                    attempt += 1;
+                }
+                panic!("{} of {}", 7, 9)
+            }
             (_, 0..20) => pause_for_ever(),
             (_, 20..32) => warp::sync_mask(0xfff0_0001),
             (_, 32..64) => thread::sync_threads(),
@@ -192,7 +215,9 @@ fn a_panic_ends_the_launch_and_drops_what_lanes_hold() {
     };
     assert_eq!((block, thread, message.as_str()), (1, 70, "7 of 9"));
     assert!(text.contains("block 1, thread 70"), "{text}");
-    assert_eq!((held.into_inner(), finished.into_inner()), (0, 0));
+    assert_eq!((n.into_inner(), finished.into_inner()), (0, 0));
+    // Only the lane that panicked unwinds in its place; the others are out of the launch.
+    assert_eq!(unwound_as.into_inner(), 70);
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! Shared words on the host: `core::sync::atomic` over raw addresses, and time.
 #![allow(unsafe_code, reason = "atomics over raw addresses")]
+#![allow(
+    clippy::extra_unused_type_parameters,
+    reason = "every scope is the whole machine here; on the GPU the parameter tells them apart"
+)]
 // UNSAFETY: the addresses come from `NativeCell::new` and `NativeCells::new`, whose callers
 // vouch for them.
 
@@ -105,7 +109,7 @@ macro_rules! machine_word {
 machine_word!(u32, AtomicU32);
 machine_word!(u64, AtomicU64);
 
-/// A fence; every scope is the whole machine here.
+/// A fence.
 #[inline]
 pub fn fence<S: Scope>(order: Order) {
     schedule::interleave();

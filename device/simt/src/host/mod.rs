@@ -18,8 +18,8 @@ pub(crate) mod collective;
 mod fault;
 pub(crate) mod lane;
 mod launch;
-pub mod memory;
-pub mod schedule;
+pub(crate) mod memory;
+mod schedule;
 mod warp;
 mod worker;
 

@@ -122,15 +122,15 @@ impl Warp {
         }
     }
 
-    /// Notes how the lanes of `mask` gave way.
-    pub(crate) fn set_paused(&self, mask: u32, paused: bool) {
-        let others = self.paused.get() & !mask;
-        self.paused.set(if paused { others | mask } else { others });
+    /// Notes how `lane` gave way.
+    pub(crate) fn set_paused(&self, lane: u32, paused: bool) {
+        let others = self.paused.get() & !(1 << lane);
+        self.paused.set(others | u32::from(paused) << lane);
     }
 
     /// Notes that `lane` has returned.
     pub(crate) fn finish(&self, lane: u32) {
-        self.set_paused(1 << lane, false);
+        self.set_paused(lane, false);
         self.runnable.set(self.runnable.get() & !(1 << lane));
         self.finished.set(self.finished.get() | 1 << lane);
     }
@@ -201,7 +201,6 @@ impl Warp {
         self.deliver(&seat);
         self.collecting.set(here & !seat.mask);
         self.runnable.set(self.runnable.get() | seat.mask);
-        self.set_paused(seat.mask, false);
         true
     }
 

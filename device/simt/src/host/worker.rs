@@ -146,7 +146,7 @@ impl Resident {
             let thread_idx = warp_idx * 32 + lane;
             match self.resume(thread_idx, stacks) {
                 CoroutineResult::Yield(suspension) => {
-                    warp.set_paused(1 << lane, suspension == Suspension::Paused);
+                    warp.set_paused(lane, suspension == Suspension::Paused);
                     if suspension != Suspension::Waiting {
                         gave_way |= 1 << lane;
                     }
