@@ -1,6 +1,8 @@
 //! Bring-up, admin queue and shutdown: against a controller made of registers alone, and against
 //! the emulated controller, with and without faults.
 
+mod emulated;
+mod faulty;
 mod memory;
 mod registers;
 mod stubborn;

@@ -3,11 +3,16 @@
 // UNSAFETY: cells over heap memory of atomics, which its owner keeps as long as the driver uses
 // the cells.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use driver_vfio::{ADMIN_PRIVATE_WORDS, AdminCells, AdminMemory};
-use warpstore_simt::{Device, NativeCell, NativeCells, System};
+use driver_vfio::{ADMIN_PRIVATE_WORDS, AdminCells, AdminMemory, DmaRegion, QueuePair};
+use nvme_queue::{Completion, Finish, Layout, Patience, Queue, Shape};
+use nvme_wire::{Sqe, Status};
+use warpstore_simt::{
+    Cell, Cells, Device, Native, NativeCell, NativeCells, Order, Platform, System,
+};
 
 /// Words of the largest page that the driver takes.
 const ALIGNMENT: usize = 64 * 1024 / 8;
@@ -25,6 +30,13 @@ impl Words {
             .collect();
         let first = memory.as_ptr().align_offset(ALIGNMENT * 8);
         Self { memory, first }
+    }
+
+    /// Zeroes the memory, as rings must be.
+    pub fn zero(&self) {
+        for word in &self.memory[self.first..] {
+            word.store(0, Ordering::Relaxed);
+        }
     }
 
     pub fn cells(&self) -> NativeCells<u64, System> {
@@ -74,4 +86,62 @@ impl AdminMemory for Admin {
 pub fn doorbell(word: &AtomicU32) -> NativeCell<u32, System> {
     // SAFETY: the word lives as long as the backing that owns it, which the driver keeps.
     unsafe { NativeCell::new(word.as_ptr()) }
+}
+
+/// A submitter of one thread on an I/O queue pair.
+pub struct Submitter {
+    queue: Queue<Native>,
+    _private: Words,
+    abort: AtomicU32,
+}
+
+impl Submitter {
+    pub fn new(pair: &QueuePair) -> Self {
+        let layout = Layout::of(Shape::new(pair.entries, u32::MAX).unwrap());
+        let private = Words::new(layout.bytes() as usize / 8);
+        let marks = layout.mark_bytes();
+        for index in 0..layout.bytes() / 8 {
+            let is_mark = marks.contains(&(index * 8));
+            private
+                .cells()
+                .at(index)
+                .store(if is_mark { u64::MAX } else { 0 }, Order::Relaxed);
+        }
+        let address = DmaRegion::from(private.cells()).address();
+        // SAFETY: the words were set up just now and live as long as the queue; rings and
+        // doorbells are those of a pair that exists, which tests delete last.
+        let queue = unsafe { Queue::from_desc(&layout.describe(pair.qid, address, pair.rings)) };
+        Self {
+            queue,
+            _private: private,
+            abort: AtomicU32::new(0),
+        }
+    }
+
+    /// Submits one command and waits for its completion.
+    pub fn run(&self, command: Sqe) -> Status {
+        let done = Done(OnceCell::new());
+        let patience = Patience {
+            deadline_ns: Native::now_ns() + 5_000_000_000,
+            abort: doorbell(&self.abort),
+        };
+        self.queue.submit(1, command, 1, &done, &patience).unwrap();
+        let mut attempt = 0;
+        while done.0.get().is_none() {
+            assert_eq!(patience.exhausted(), None, "no completion");
+            self.queue.drain(1, &done);
+            Native::pause(attempt);
+            attempt += 1;
+        }
+        assert_eq!(self.queue.faults().total(), 0);
+        done.0.into_inner().unwrap()
+    }
+}
+
+struct Done(OnceCell<Status>);
+
+impl Finish for Done {
+    fn finish(&self, completion: Completion) {
+        self.0.set(completion.status).unwrap();
+    }
 }

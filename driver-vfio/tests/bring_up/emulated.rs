@@ -1,0 +1,351 @@
+//! Bring-up against the emulated controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use driver_vfio::{
+    Backing, Controller, Deadlines, DmaRegion, Enabled, Error, Model, Namespace, QueuePairRequest,
+    Ring,
+};
+use nvme_model::{Configuration, Media, Profile, Serving};
+use nvme_wire::regs::{Cap, Cc, offset};
+use nvme_wire::{Sqe, Status};
+use warpstore_simt::{Cell, Cells, Order};
+
+use crate::faulty::{Faulty, Symptom};
+use crate::memory::{Admin, Submitter, Words};
+
+/// An SSD's, but removal is believed sooner.
+const DEADLINES: Deadlines = Deadlines {
+    removed: Duration::from_millis(20),
+    ..Deadlines::SSD
+};
+
+fn configuration() -> Configuration {
+    let namespace = |lbas, lba_bytes| nvme_model::Namespace { lbas, lba_bytes };
+    Configuration {
+        serial: "WS-0001".into(),
+        model: "bring-up".into(),
+        namespaces: vec![
+            namespace(64, 512),
+            namespace(32, 4096),
+            namespace(1000, 512),
+        ],
+        mdts: 5,
+        queue_entries: 64,
+        dstrd: 1,
+        to: 4,
+        queues: 3,
+        profile: Profile::IDEAL,
+    }
+}
+
+/// An emulated controller and the thread that serves it.
+struct Rig {
+    _serving: Serving,
+    model: Arc<nvme_model::Controller>,
+    backing: Arc<Model>,
+}
+
+impl Rig {
+    fn new(configuration: Configuration) -> Self {
+        let media = Media::ram(configuration.media_bytes().unwrap()).unwrap();
+        let model = nvme_model::Controller::new(configuration, media, None, None).unwrap();
+        let model = Arc::new(model);
+        let serving = Serving::start(vec![model.clone()], 1).unwrap();
+        Self {
+            _serving: serving,
+            backing: Arc::new(Model::new(model.clone())),
+            model,
+        }
+    }
+
+    fn enable(&self, io_queues: u16) -> Controller<Enabled> {
+        bring_up(self.backing.clone(), io_queues).unwrap()
+    }
+
+    fn cc(&self) -> Cc {
+        Cc::from_bits(self.model.read32(offset::CC))
+    }
+}
+
+fn bring_up(backing: Arc<dyn Backing>, io_queues: u16) -> Result<Controller<Enabled>, Error> {
+    let controller = Controller::open(backing, DEADLINES)?;
+    let memory = Admin::new(controller.admin_bytes());
+    controller.enable(memory, io_queues)
+}
+
+/// A request for a queue pair whose rings lie in `memory`, which is mapped.
+fn request(memory: &Words, qid: u16, entries: u32) -> QueuePairRequest {
+    let [sq, cq] = [0, 4096].map(|offset| {
+        let address = DmaRegion::from(memory.cells()).address() + offset;
+        Ring {
+            address,
+            iova: driver_vfio::Iova(address),
+        }
+    });
+    QueuePairRequest {
+        qid,
+        entries,
+        sq,
+        cq,
+    }
+}
+
+/// Two zeroed pages, for rings of up to 64 entries.
+fn rings() -> Words {
+    let memory = Words::new(2 * 4096 / 8);
+    memory.zero();
+    memory
+}
+
+#[test]
+fn what_the_controller_says_arrives() {
+    let rig = Rig::new(configuration());
+    let controller = rig.enable(1);
+    let info = controller.info();
+    assert_eq!(
+        (info.serial.as_str(), info.model.as_str()),
+        ("WS-0001", "bring-up")
+    );
+    assert_eq!(info.max_transfer, 4096 << 5);
+    assert!(info.volatile_write_cache);
+    assert_eq!(info.n_namespaces, 3);
+    assert_eq!((controller.vs().mjr(), controller.max_entries()), (2, 64));
+}
+
+#[test]
+fn all_namespaces_are_found_in_their_formats() {
+    let rig = Rig::new(configuration());
+    let mut controller = rig.enable(1);
+    assert_eq!(controller.active_namespaces().unwrap(), [1, 2, 3]);
+    let found = [1, 2, 3].map(|nsid| controller.namespace(nsid).unwrap());
+    let namespace = |nsid, blocks, block_shift, max_blocks| Namespace {
+        nsid,
+        blocks,
+        block_shift,
+        max_blocks,
+        atomic_blocks: 1,
+    };
+    let expected = [
+        namespace(1, 64, 9, 256),
+        namespace(2, 32, 12, 32),
+        namespace(3, 1000, 9, 256),
+    ];
+    assert_eq!(found, expected);
+    let error = controller
+        .namespace(4)
+        .expect_err("there is no namespace 4");
+    let Error::Refused {
+        command: "IDENTIFY",
+        status,
+        ..
+    } = error
+    else {
+        panic!("{error}")
+    };
+    assert_eq!(status.code(), Status::INVALID_NAMESPACE);
+    assert_eq!(
+        controller.active_namespaces().unwrap(),
+        [1, 2, 3],
+        "a refusal is not the end"
+    );
+}
+
+#[test]
+fn no_transfer_limit_means_what_a_prp_list_holds() {
+    let rig = Rig::new(Configuration {
+        mdts: 0,
+        ..configuration()
+    });
+    assert_eq!(rig.enable(1).info().max_transfer, 2 << 20);
+}
+
+#[test]
+fn queues_are_granted_up_to_what_both_sides_want() {
+    let rig = Rig::new(configuration());
+    for (asked, granted) in [(1, 1), (3, 3), (64, 3), (u16::MAX, 3)] {
+        let controller = rig.enable(asked);
+        assert_eq!(controller.n_io_queues(), granted);
+        controller.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn data_goes_through_a_queue_pair_of_any_depth() {
+    for entries in [2, 4, 64] {
+        let (memory, data) = (rings(), Words::new(4096 / 8));
+        let rig = Rig::new(configuration());
+        let mut controller = rig.enable(1);
+        rig.backing.map_dma(memory.cells().into()).unwrap();
+        rig.backing.map_dma(data.cells().into()).unwrap();
+        let pair = controller
+            .create_queue_pair(request(&memory, 1, entries))
+            .unwrap();
+        assert_eq!((pair.qid, pair.entries), (1, entries));
+        let submitter = Submitter::new(&pair);
+        let prp = DmaRegion::from(data.cells()).address();
+        // Three laps, so that phases and doorbells wrap.
+        for lba in 0..3 * u64::from(entries) / 2 {
+            let word = data.cells().at(lba % 64);
+            word.store(lba + 7, Order::Relaxed);
+            assert!(submitter.run(Sqe::write(3, lba, 0, prp, 0)).is_success());
+            word.store(0, Order::Relaxed);
+            assert!(submitter.run(Sqe::read(3, lba, 0, prp, 0)).is_success());
+            assert_eq!(word.load(Order::Relaxed), lba + 7);
+        }
+        assert_eq!(
+            submitter.run(Sqe::read(3, 1000, 0, prp, 0)).code(),
+            Status::LBA_OUT_OF_RANGE
+        );
+        controller.delete_queue_pair(1).unwrap();
+        controller.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn queue_pairs_that_cannot_be_are_refused_and_leave_nothing_behind() {
+    let memory = rings();
+    let rig = Rig::new(configuration());
+    let mut controller = rig.enable(3);
+    let refused = |result: Result<_, Error>, expected: Status| match result {
+        Err(Error::Refused { status, .. }) => assert_eq!(status.code(), expected),
+        Err(error) => panic!("{error}"),
+        Ok(pair) => panic!("{pair:?}"),
+    };
+    refused(
+        controller.create_queue_pair(request(&memory, 1, 64)),
+        Status::DATA_TRANSFER_ERROR,
+    );
+    rig.backing.map_dma(memory.cells().into()).unwrap();
+    refused(
+        controller.create_queue_pair(request(&memory, 0, 64)),
+        Status::INVALID_QUEUE_ID,
+    );
+    let beyond = controller.create_queue_pair(request(&memory, 4, 64));
+    assert!(matches!(beyond, Err(Error::Backing { .. })), "{beyond:?}");
+    for entries in [0, 1, 48, 128] {
+        let result = controller.create_queue_pair(request(&memory, 1, entries));
+        assert!(
+            matches!(result, Err(Error::QueueSize { most: 64, .. })),
+            "{result:?}"
+        );
+    }
+
+    // The completion queue can be created, the submission queue not: the first one must go.
+    let mut half = request(&memory, 1, 64);
+    half.sq.iova = half.sq.iova.plus(64 * 4096);
+    refused(
+        controller.create_queue_pair(half),
+        Status::DATA_TRANSFER_ERROR,
+    );
+    controller
+        .create_queue_pair(request(&memory, 1, 64))
+        .unwrap();
+    refused(
+        controller.create_queue_pair(request(&memory, 1, 64)),
+        Status::INVALID_QUEUE_ID,
+    );
+    refused(
+        controller.delete_queue_pair(2).map(|()| unreachable!()),
+        Status::INVALID_QUEUE_ID,
+    );
+    controller.shutdown().unwrap();
+}
+
+#[test]
+fn a_shut_down_controller_is_disabled_and_comes_up_again() {
+    let memory = rings();
+    let rig = Rig::new(configuration());
+    for _ in 0..3 {
+        let mut controller = rig.enable(2);
+        let len = DmaRegion::from(memory.cells()).bytes();
+        let iova = rig.backing.map_dma(memory.cells().into()).unwrap();
+        memory.zero();
+        controller
+            .create_queue_pair(request(&memory, 2, 64))
+            .unwrap();
+        controller.shutdown().unwrap();
+        assert!(!rig.cc().en());
+        assert_eq!(rig.cc().shn(), Cc::SHN_NORMAL, "caches were to be written");
+        rig.backing.unmap_dma(iova, len).unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_controller_is_disabled() {
+    let rig = Rig::new(configuration());
+    let controller = rig.enable(1);
+    assert!(rig.cc().en());
+    drop(controller);
+    assert!(!rig.cc().en());
+}
+
+#[test]
+fn doorbells_beyond_the_controllers_are_refused() {
+    let rig = Rig::new(configuration());
+    for at in [
+        offset::DOORBELLS - 4,
+        offset::DOORBELLS + 4,
+        offset::DOORBELLS + 8 * 8,
+    ] {
+        let error = rig.backing.doorbell(driver_vfio::BarOffset(at)).err();
+        assert!(error.is_some_and(|error| error.to_string().contains("3 I/O queue pairs")));
+    }
+}
+
+/// Bring-up and shutdown over `backing`.
+fn live(backing: Arc<dyn Backing>) -> Result<(), Error> {
+    let controller = bring_up(backing, 1)?;
+    controller.shutdown().map(drop)
+}
+
+/// Register accesses of a whole life.
+fn accesses_of_a_life() -> u64 {
+    let rig = Rig::new(configuration());
+    let counting = Arc::new(Faulty::new(rig.backing.clone(), Symptom::Gone, u64::MAX));
+    live(counting.clone()).unwrap();
+    counting.accesses()
+}
+
+#[test]
+fn removal_at_any_access_is_a_typed_error() {
+    for from in 0..accesses_of_a_life() - 1 {
+        let rig = Rig::new(configuration());
+        let faulty = Faulty::new(rig.backing.clone(), Symptom::Gone, from);
+        let error = live(Arc::new(faulty)).expect_err("the controller was gone");
+        assert!(
+            matches!(error, Error::Removed { .. }),
+            "from access {from}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_fatal_status_at_any_access_is_a_typed_error_and_a_reset_ends_it() {
+    let mut fatal = 0;
+    for from in 0..accesses_of_a_life() {
+        let rig = Rig::new(configuration());
+        let faulty = Faulty::new(rig.backing.clone(), Symptom::Fatal, from);
+        match live(Arc::new(faulty)) {
+            // First seen by the reset that ends it.
+            Ok(()) => {}
+            Err(Error::Fatal { .. }) => fatal += 1,
+            Err(error) => panic!("from access {from}: {error}"),
+        }
+        assert!(!rig.cc().en());
+        live(rig.backing.clone()).unwrap();
+    }
+    assert!(fatal > 8, "{fatal} accesses");
+}
+
+#[test]
+fn capabilities_that_change_with_cc_are_read_again() {
+    let rig = Rig::new(configuration());
+    let reread = Faulty::new(rig.backing.clone(), Symptom::LosesNvm, 5);
+    let error = live(Arc::new(reread)).expect_err("no command set is left");
+    assert!(
+        matches!(error, Error::Unusable { cap, .. } if cap.css() == Cap::CSS_ADMIN_ONLY),
+        "{error}"
+    );
+}
