@@ -16,7 +16,9 @@
 mod admin;
 mod backing;
 mod controller;
+mod enabled;
 mod error;
+mod live;
 mod memory;
 mod model;
 mod namespace;
