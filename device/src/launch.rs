@@ -57,6 +57,8 @@ unsafe impl KernelParam for f32 {}
 unsafe impl KernelParam for f64 {}
 // SAFETY: a transparent address; others reach the word through cells, as its `new` demands.
 unsafe impl<T: Word, S: Scope> KernelParam for NativeCell<T, S> {}
+// SAFETY: as for NativeCell; `repr(C)`, an address and a length.
+unsafe impl<T: Word, S: Scope> KernelParam for NativeCells<T, S> {}
 
 /// The parameters of a kernel: a tuple of up to twelve [`KernelParam`]s.
 pub trait KernelArgs: Copy + Send + Sync + 'static {
@@ -141,6 +143,12 @@ impl StatusSlot {
     #[inline(always)]
     pub const fn new(words: NativeCells<u64, Device>) -> Self {
         Self { words }
+    }
+
+    /// True for a slot of zero bytes: the kernel was launched to be loaded, not to work.
+    #[inline(always)]
+    pub fn is_absent(self) -> bool {
+        self.words.is_empty()
     }
 
     /// Counts a failed lane, and keeps its error if it is the first.

@@ -128,3 +128,73 @@ fn within(literal: &LitInt, range: RangeInclusive<u32>, what: &str) -> Result<u3
             Error::new_spanned(literal.to_token_stream(), message)
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    fn marker(mut attributes: Vec<Attribute>) -> std::result::Result<String, String> {
+        Bounds::take(&mut attributes)
+            .map(|bounds| bounds.marker("k"))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn markers_say_what_the_attributes_say() {
+        assert_eq!(
+            marker(vec![]).unwrap(),
+            "// @warpstore.kernel k max_threads=1024"
+        );
+        let both = vec![
+            parse_quote!(#[max_registers(40)]),
+            parse_quote!(#[launch_bounds(256, 2)]),
+        ];
+        let expected = "// @warpstore.kernel k max_threads=256 min_blocks=2 max_registers=40";
+        assert_eq!(marker(both).unwrap(), expected);
+    }
+
+    #[test]
+    fn wrong_bounds_are_refused_with_their_range_or_form() {
+        let refused = |attribute| marker(vec![attribute]).unwrap_err();
+        assert!(refused(parse_quote!(#[launch_bounds(0)])).contains("1 to 1024"));
+        assert!(refused(parse_quote!(#[launch_bounds(2048)])).contains("1 to 1024"));
+        assert!(refused(parse_quote!(#[launch_bounds(256, 2, 1)])).contains("write #[launch"));
+        assert!(refused(parse_quote!(#[launch_bounds])).contains("write #[launch"));
+        assert!(refused(parse_quote!(#[max_registers(256)])).contains("16 to 255"));
+        let twice = vec![
+            parse_quote!(#[launch_bounds(1)]),
+            parse_quote!(#[launch_bounds(2)]),
+        ];
+        assert!(marker(twice).unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn bounds_above_the_kernel_move_below_it() {
+        let item = quote!(
+            #[kernel]
+            fn k() {}
+        );
+        let moved = below_kernel("launch_bounds", quote!(256), item)
+            .unwrap()
+            .to_string();
+        assert_eq!(
+            moved,
+            quote!(
+                #[kernel]
+                #[launch_bounds(256)]
+                fn k() {}
+            )
+            .to_string()
+        );
+        let alone = below_kernel(
+            "launch_bounds",
+            quote!(256),
+            quote!(
+                fn k() {}
+            ),
+        );
+        assert!(alone.unwrap_err().to_string().contains("is a #[kernel]"));
+    }
+}

@@ -109,6 +109,9 @@ fn entry(function: &ItemFn, parameters: &[Parameter], bounds: &Bounds) -> TokenS
                 status: ::warpstore_device::launch::StatusSlot,
                 #(#inputs),*
             ) {
+                if status.is_absent() {
+                    return;
+                }
                 <#name as ::warpstore_device::launch::Kernel>::run(status, (#(#args,)*))
             }
         };

@@ -145,3 +145,53 @@ fn check_type(ty: &Type) -> Result<()> {
     };
     Err(Error::new(ty.span(), problem))
 }
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    fn refused(signature: Signature) -> String {
+        let errors = parameters(&signature).err().into_iter().flatten();
+        errors
+            .map(|error| error.to_string())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    #[test]
+    fn scalars_and_handles_are_taken_with_their_mut() {
+        let signature = parse_quote!(fn k(a: Array<u32>, mut b: DisjointSlice<u64>, n: u64));
+        let parameters = parameters(&signature).unwrap();
+        let shown = |p: &Parameter| (p.name.to_string(), p.mutability.is_some());
+        let shown: Vec<_> = parameters.iter().map(shown).collect();
+        assert_eq!(
+            shown,
+            [("a".into(), false), ("b".into(), true), ("n".into(), false)]
+        );
+    }
+
+    #[test]
+    fn each_wrong_parameter_says_what_to_pass_instead() {
+        assert!(refused(parse_quote!(fn k(a: &[u32]))).contains("Global<T> to read"));
+        assert!(refused(parse_quote!(fn k(a: &mut u32))).contains("DisjointSlice<T> to write"));
+        assert!(refused(parse_quote!(fn k(a: *mut u32))).contains("no length"));
+        assert!(refused(parse_quote!(fn k(a: (u32, u64)))).contains("one by one"));
+        assert!(refused(parse_quote!(fn k(a: Option<u32>))).contains("Option"));
+        assert!(refused(parse_quote!(fn k(a: [u32; 4]))).contains("copied by every thread"));
+        assert!(refused(parse_quote!(fn k(self))).contains("without self"));
+        assert!(refused(parse_quote!(fn k((a, b): Pair))).contains("plain name"));
+        let many = parse_quote!(fn k(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8,
+            i: u8, j: u8, k: u8, l: u8, m: u8));
+        assert!(refused(many).contains("at most 12"));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once() {
+        let errors = refused(parse_quote!(async unsafe extern "C" fn k<T>(a: &T) where T: Copy));
+        for problem in ["generic", "where", "async", "unsafe", "extern", "reference"] {
+            assert!(errors.contains(problem), "{problem}: {errors}");
+        }
+    }
+}

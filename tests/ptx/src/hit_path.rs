@@ -1,0 +1,168 @@
+//! Is there a way through a kernel that costs neither a call nor the stack?
+//!
+//! Blocks that call are cold: a miss, an error. What is left when they are taken away must
+//! still lead from the kernel's begin to a return, past a store of what was read (a loop of no
+//! turns does not count), and must not touch local memory: a frame may exist, but only what is
+//! cold may use it.
+
+use std::collections::BTreeSet;
+
+use crate::listing::{Block, Function, Instruction, words};
+
+/// Breaches on the hit path of a kernel; empty if there are none.
+pub fn breaches(kernel: &Function) -> Vec<String> {
+    let hot = hot_blocks(kernel);
+    let instructions = || hot.iter().flat_map(|&at| &kernel.blocks[at].instructions);
+    if !instructions().any(has_effect) {
+        return vec![format!(
+            "{}: stores nothing without a call before or after",
+            kernel.name
+        )];
+    }
+    let stack = stack_registers(kernel);
+    instructions()
+        .filter(|instruction| touches_stack(instruction, &stack))
+        .map(
+            |Instruction {
+                 opcode, operands, ..
+             }| format!("`{opcode} {operands}`"),
+        )
+        .map(|text| format!("{}: local memory on the hit path: {text}", kernel.name))
+        .collect()
+}
+
+/// Whether others see what the instruction does.
+fn has_effect(instruction: &Instruction) -> bool {
+    let mut qualifiers = instruction.opcode.split('.');
+    ["st", "atom", "red"].contains(&qualifiers.next().unwrap_or_default())
+        && !qualifiers.any(|space| ["param", "local", "shared"].contains(&space))
+}
+
+fn calls(block: &Block) -> bool {
+    block
+        .instructions
+        .iter()
+        .any(|instruction| instruction.opcode.starts_with("call"))
+}
+
+/// Blocks on some way from the begin to a return that makes no call.
+fn hot_blocks(kernel: &Function) -> BTreeSet<usize> {
+    let cold = |at: usize| calls(&kernel.blocks[at]);
+    let reached = closure(
+        |at| !cold(at) && at == 0,
+        kernel,
+        |from, to| kernel.blocks[from].successors.contains(&to) && !cold(to),
+    );
+    let returning = closure(
+        |at| !cold(at) && kernel.blocks[at].returns,
+        kernel,
+        |from, to| kernel.blocks[to].successors.contains(&from) && !cold(to),
+    );
+    reached.intersection(&returning).copied().collect()
+}
+
+/// The blocks that `first` chooses and all that `follows` leads to from them.
+fn closure(
+    first: impl Fn(usize) -> bool,
+    kernel: &Function,
+    follows: impl Fn(usize, usize) -> bool,
+) -> BTreeSet<usize> {
+    let all = 0..kernel.blocks.len();
+    let mut found: BTreeSet<usize> = all.clone().filter(|&at| first(at)).collect();
+    let mut queue: Vec<usize> = found.iter().copied().collect();
+    while let Some(from) = queue.pop() {
+        let next = all.clone().filter(|&to| follows(from, to));
+        queue.extend(next.filter(|&to| found.insert(to)));
+    }
+    found
+}
+
+/// Registers that hold an address in the frame, as far as moves and additions spread it.
+fn stack_registers(kernel: &Function) -> BTreeSet<&str> {
+    let mut stack = BTreeSet::from(["%SP", "%SPL"]);
+    loop {
+        let before = stack.len();
+        for instruction in kernel.instructions() {
+            let operation = instruction.opcode.split('.').next().unwrap_or_default();
+            if !["mov", "add", "or", "cvta", "selp", "mad"].contains(&operation) {
+                continue;
+            }
+            let mut operands = words(&instruction.operands);
+            let Some(result) = operands.next() else {
+                continue;
+            };
+            if operands.any(|operand| stack.contains(operand)) {
+                stack.insert(result);
+            }
+        }
+        if stack.len() == before {
+            return stack;
+        }
+    }
+}
+
+fn touches_stack(instruction: &Instruction, stack: &BTreeSet<&str>) -> bool {
+    let mut qualifiers = instruction.opcode.split('.');
+    if !["ld", "st", "atom", "red"].contains(&qualifiers.next().unwrap_or_default()) {
+        return false;
+    }
+    let address = instruction
+        .operands
+        .split_once('[')
+        .map_or("", |(_, after)| after);
+    let address = address.split(']').next().unwrap_or_default();
+    qualifiers.any(|qualifier| qualifier == "local")
+        || words(address).any(|word| stack.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listing::Listing;
+
+    fn breaches_of(body: &str) -> Vec<String> {
+        let text = format!(".visible .entry k(\n)\n{{\n{body}}}\n");
+        breaches(Listing::parse(&text).unwrap().kernel("k").unwrap())
+    }
+
+    const MISS_IS_COLD: &str = "\
+	mov.b64 	%SPL, __local_depot0;
+	cvta.local.u64 	%SP, %SPL;
+	add.u64 	%rd1, %SP, 8;
+	@%p1 bra 	$HIT;
+	st.b64 	[%rd1], %rd2;
+	call.uni 	fetch, (param0);
+$HIT:
+	st.global.b64 	[%rd3], %rd4;
+	ret;
+";
+
+    #[test]
+    fn a_frame_that_only_the_miss_uses_is_no_breach() {
+        assert_eq!(breaches_of(MISS_IS_COLD), [""; 0]);
+    }
+
+    #[test]
+    fn a_call_before_every_return_is_one() {
+        let body = MISS_IS_COLD
+            .replace("@%p1 bra", "bra")
+            .replace("$HIT:", "$HIT:\n call f;");
+        assert!(breaches_of(&body)[0].contains("without a call"));
+    }
+
+    #[test]
+    fn returning_without_having_done_anything_is_no_hit() {
+        let body = MISS_IS_COLD.replace("$HIT:", "$HIT:\n @%p2 ret;\n call f;");
+        assert!(breaches_of(&body)[0].contains("without a call"));
+    }
+
+    #[test]
+    fn so_is_the_stack_under_another_name() {
+        let body = MISS_IS_COLD
+            .replace("[%rd3]", "[%rd1]")
+            .replace("st.global", "st");
+        assert!(breaches_of(&body)[0].contains("local memory"));
+        let local = MISS_IS_COLD.replace("st.global", "st.local.b64 [%rd9], 1; st.global");
+        assert!(breaches_of(&local)[0].contains("local memory"));
+    }
+}
