@@ -1,3 +1,5 @@
+//! Tests of the command line: what is accepted, what is refused and in which words.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Tests of the report: tables, JSON and plots.
+
 use super::*;
 use crate::options::{CacheMode, Layout, Queue, Runner};
 
