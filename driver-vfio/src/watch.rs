@@ -74,11 +74,12 @@ impl Watch {
     pub(crate) fn read32(&self, step: Step, at: u64) -> Result<u32, Error> {
         let begin = Instant::now();
         loop {
+            let waited = begin.elapsed();
             let value = self.backing.read32(BarOffset(at));
             if value != u32::MAX {
                 return Ok(value);
             }
-            if begin.elapsed() >= self.deadlines.removed {
+            if waited >= self.deadlines.removed {
                 return Err(Error::Removed {
                     controller: self.name(),
                     step,

@@ -1,9 +1,11 @@
 //! Bring-up, admin queue and shutdown: against a controller made of registers alone, and against
 //! the emulated controller, with and without faults.
 
+mod answering;
 mod emulated;
 mod faulty;
 mod memory;
+mod odd;
 mod registers;
 mod stubborn;
 
@@ -17,4 +19,10 @@ const SHORT: Deadlines = Deadlines {
     command: Duration::from_millis(50),
     shutdown: Duration::from_millis(50),
     removed: Duration::from_millis(30),
+};
+
+/// Deadlines that nobody is meant to miss.
+const PATIENT: Deadlines = Deadlines {
+    removed: Duration::from_secs(5),
+    ..Deadlines::SSD
 };

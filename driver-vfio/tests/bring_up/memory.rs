@@ -4,6 +4,7 @@
 // the cells.
 
 use std::cell::OnceCell;
+use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -86,6 +87,13 @@ impl AdminMemory for Admin {
 pub fn doorbell(word: &AtomicU32) -> NativeCell<u32, System> {
     // SAFETY: the word lives as long as the backing that owns it, which the driver keeps.
     unsafe { NativeCell::new(word.as_ptr()) }
+}
+
+/// The words at an IOVA that the driver gave to a controller whose IOVAs are addresses.
+pub fn at_iova(iova: u64, words: u64) -> NativeCells<u64, System> {
+    // SAFETY: the driver keeps the memory of its admin queue while the controller is enabled, and
+    // tests look there only while they answer a command.
+    unsafe { NativeCells::new(with_exposed_provenance_mut(iova as usize), words) }
 }
 
 /// A submitter of one thread on an I/O queue pair.

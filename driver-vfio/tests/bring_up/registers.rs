@@ -1,15 +1,13 @@
 //! A controller made of registers alone: it gets ready and stops, or does not, and never completes
 //! a command.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use driver_vfio::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
 use nvme_wire::regs::{Cap, Cc, Csts, offset};
 use warpstore_simt::{NativeCell, System};
 
-use crate::SHORT;
 use crate::memory::doorbell;
 
 /// What the controller does.
@@ -26,8 +24,8 @@ pub struct Script {
     pub fatal_from: Option<u64>,
     /// From this access on, counted from 0, everything reads all-ones.
     pub gone_from: Option<u64>,
-    /// All-ones end again after half of what the driver takes for removal.
-    pub returns: bool,
+    /// How many accesses read all-ones.
+    pub gone_for: u64,
 }
 
 impl Script {
@@ -43,7 +41,7 @@ impl Script {
             falls: true,
             fatal_from: None,
             gone_from: None,
-            returns: false,
+            gone_for: u64::MAX,
         }
     }
 }
@@ -52,7 +50,6 @@ struct State {
     cc: Cc,
     ready: bool,
     accesses: u64,
-    gone_since: Option<Instant>,
     /// Writes, in order.
     written: Vec<(u64, u64)>,
     mapped: Vec<DmaRegion>,
@@ -70,7 +67,6 @@ impl Fake {
             cc: script.cc,
             ready: script.cc.en(),
             accesses: 0,
-            gone_since: None,
             written: Vec::new(),
             mapped: Vec::new(),
         };
@@ -92,6 +88,11 @@ impl Fake {
             .collect()
     }
 
+    /// Value of the admin queue's SQ tail doorbell.
+    pub fn admin_tail(&self) -> u32 {
+        self.doorbells[0].load(Ordering::Acquire)
+    }
+
     pub fn accesses(&self) -> u64 {
         self.state.lock().unwrap().accesses
     }
@@ -108,11 +109,9 @@ impl Fake {
         let mut state = self.state.lock().unwrap();
         let now = state.accesses;
         state.accesses += 1;
-        if self.script.gone_from.is_some_and(|from| now >= from) {
-            let since = *state.gone_since.get_or_insert_with(Instant::now);
-            if !(self.script.returns && since.elapsed() > SHORT.removed / 2) {
-                return u64::MAX;
-            }
+        let absence = self.script.gone_from.and_then(|from| now.checked_sub(from));
+        if absence.is_some_and(|absence| absence < self.script.gone_for) {
+            return u64::MAX;
         }
         match at {
             offset::CAP => self.script.cap.into_bits(),

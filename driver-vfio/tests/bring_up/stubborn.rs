@@ -5,9 +5,9 @@ use std::sync::Arc;
 use driver_vfio::{Controller, Disabled, Error, Step};
 use nvme_wire::regs::{Cap, Cc, Csts, offset};
 
-use crate::SHORT;
 use crate::memory::Admin;
 use crate::registers::{Fake, Script};
+use crate::{PATIENT, SHORT};
 
 fn open(fake: &Arc<Fake>) -> Result<Controller<Disabled>, Error> {
     Controller::open(fake.clone(), SHORT)
@@ -261,10 +261,10 @@ fn a_short_absence_while_the_controller_is_reset_is_no_removal() {
     let fake = Fake::new(Script {
         cc,
         gone_from: Some(from),
-        returns: true,
+        gone_for: 20,
         ..good
     });
-    assert!(open(&fake).is_ok());
+    assert!(Controller::open(fake, PATIENT).is_ok());
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! A thread that completes admin commands as a test says.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use nvme_wire::identify::PAGE_WORDS;
+use nvme_wire::regs::offset;
+use nvme_wire::{Cqe, Sqe, Status};
+use warpstore_simt::{Cell, Cells, Order};
+
+use crate::memory::at_iova;
+use crate::registers::{Fake, Script};
+
+/// Entries of the driver's admin rings.
+const ENTRIES: u32 = 32;
+
+/// What becomes of a command.
+pub struct Answer {
+    pub status: Status,
+    pub dw0: u32,
+    /// What is written to PRP1.
+    pub page: Option<[u64; PAGE_WORDS]>,
+    /// CID of the completion, if not that of the command.
+    pub cid: Option<u16>,
+}
+
+impl Answer {
+    pub fn status(status: Status) -> Self {
+        Self {
+            status,
+            dw0: 0,
+            page: None,
+            cid: None,
+        }
+    }
+
+    pub fn page(words: [u64; PAGE_WORDS]) -> Self {
+        Self {
+            page: Some(words),
+            ..Self::status(Status::SUCCESS)
+        }
+    }
+
+    pub fn result(dw0: u32) -> Self {
+        Self {
+            dw0,
+            ..Self::status(Status::SUCCESS)
+        }
+    }
+}
+
+/// A controller of registers whose admin queue is answered until this is dropped.
+pub struct Answering {
+    pub fake: Arc<Fake>,
+    /// Commands that came, in order.
+    pub commands: Arc<Mutex<Vec<Sqe>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Answering {
+    pub fn new(answer: impl Fn(Sqe) -> Answer + Send + 'static) -> Self {
+        let fake = Fake::new(Script::good());
+        let commands = Arc::new(Mutex::new(Vec::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = thread::spawn({
+            let (fake, commands, stop) = (fake.clone(), commands.clone(), stop.clone());
+            move || {
+                let mut served = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    if served % ENTRIES == fake.admin_tail() {
+                        thread::yield_now();
+                        continue;
+                    }
+                    let sqe = fetch(&fake, served);
+                    commands.lock().unwrap().push(sqe);
+                    complete(&fake, served, sqe, answer(sqe));
+                    served += 1;
+                }
+            }
+        });
+        Self {
+            fake,
+            commands,
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
+            && !thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn fetch(fake: &Fake, served: u32) -> Sqe {
+    let asq = fake.written(offset::ASQ)[0] + u64::from(served % ENTRIES) * 64;
+    let words = at_iova(asq, 8);
+    Sqe::from_words(std::array::from_fn(|word| {
+        words.at(word as u64).load(Order::Relaxed)
+    }))
+}
+
+fn complete(fake: &Fake, served: u32, sqe: Sqe, answer: Answer) {
+    for (index, word) in (0..).zip(answer.page.into_iter().flatten()) {
+        at_iova(sqe.prp1(), PAGE_WORDS as u64)
+            .at(index)
+            .store(word, Order::Relaxed);
+    }
+    let phase = (served / ENTRIES).is_multiple_of(2);
+    let [low, high] = Cqe::new(answer.cid.unwrap_or(sqe.cid()), answer.status, phase)
+        .with_result(answer.dw0)
+        .with_sq(0, ((served + 1) % ENTRIES) as u16)
+        .to_words();
+    let acq = fake.written(offset::ACQ)[0] + u64::from(served % ENTRIES) * 16;
+    at_iova(acq, 2).at(0).store(low, Order::Relaxed);
+    at_iova(acq, 2).at(1).store(high, Order::Release);
+}
