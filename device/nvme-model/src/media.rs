@@ -157,7 +157,7 @@ impl Media {
         match &self.kind {
             Kind::None => (0, 0),
             Kind::Ram(memory) | Kind::File(memory) => {
-                (memory.as_ptr().addr() as u64, memory.len() as u64)
+                (memory.as_ptr().expose_provenance() as u64, memory.len() as u64)
             }
             Kind::Lent { address, bytes } => (*address, *bytes),
         }

@@ -395,7 +395,7 @@ impl SharedWords {
 
     /// Address of the first word.
     pub(crate) fn address(&self) -> u64 {
-        self.lines.as_ptr().addr() as u64
+        self.lines.as_ptr().expose_provenance() as u64
     }
 
     /// Word `index`.

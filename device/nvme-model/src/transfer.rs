@@ -139,7 +139,8 @@ impl Walk {
         let mut done = done;
         while done < len {
             let slots = (self.page - (list & (self.page - 1))) / 8;
-            let pages = (len - done).div_ceil(self.page);
+            // Not a division: a page is a power of two.
+            let pages = (len - done + self.page - 1) >> self.page.trailing_zeros();
             let used = if pages < slots { pages } else { slots };
             let Some(entries) = ranges.span(list, used * 8) else {
                 return Status::DATA_TRANSFER_ERROR.with_dnr();
@@ -207,16 +208,17 @@ fn copy<const LANES: u32>(lane: u32, from: Span, to: Span) {
 }
 
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "constant indices keep the array in registers")]
 fn copy_aligned<const LANES: u32>(lane: u32, from: Span, to: Span) {
     let stride = LANES as u64 * 16;
     let mut at = lane as u64 * 16;
     while at < from.len() {
         let mut pairs = [[0; 2]; PIECES];
-        for (piece, pair) in pairs.iter_mut().enumerate() {
-            *pair = from.load16(at + piece as u64 * stride);
+        for piece in 0..PIECES {
+            pairs[piece] = from.load16(at + piece as u64 * stride);
         }
-        for (piece, pair) in pairs.into_iter().enumerate() {
-            to.store16(at + piece as u64 * stride, pair);
+        for piece in 0..PIECES {
+            to.store16(at + piece as u64 * stride, pairs[piece]);
         }
         at += PIECES as u64 * stride;
     }
