@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::listing::{Block, Function, Instruction, words};
+use crate::listing::{Block, Function, Instruction, address, operation};
 
 /// Breaches on the hit path of a kernel; empty if there are none.
 pub fn breaches(kernel: &Function) -> Vec<String> {
@@ -19,7 +19,7 @@ pub fn breaches(kernel: &Function) -> Vec<String> {
             kernel.name
         )];
     }
-    let stack = stack_registers(kernel);
+    let stack = kernel.spread(BTreeSet::from(["%SP", "%SPL"]));
     instructions()
         .filter(|instruction| touches_stack(instruction, &stack))
         .map(
@@ -34,7 +34,7 @@ pub fn breaches(kernel: &Function) -> Vec<String> {
 /// Whether others see what the instruction does.
 fn has_effect(instruction: &Instruction) -> bool {
     let mut qualifiers = instruction.opcode.split('.');
-    ["st", "atom", "red"].contains(&qualifiers.next().unwrap_or_default())
+    ["st", "atom", "red"].contains(&operation(instruction))
         && !qualifiers.any(|space| ["param", "local", "shared"].contains(&space))
 }
 
@@ -77,42 +77,13 @@ fn closure(
     found
 }
 
-/// Registers that hold an address in the frame, as far as moves and additions spread it.
-fn stack_registers(kernel: &Function) -> BTreeSet<&str> {
-    let mut stack = BTreeSet::from(["%SP", "%SPL"]);
-    loop {
-        let before = stack.len();
-        for instruction in kernel.instructions() {
-            let operation = instruction.opcode.split('.').next().unwrap_or_default();
-            if !["mov", "add", "or", "cvta", "selp", "mad"].contains(&operation) {
-                continue;
-            }
-            let mut operands = words(&instruction.operands);
-            let Some(result) = operands.next() else {
-                continue;
-            };
-            if operands.any(|operand| stack.contains(operand)) {
-                stack.insert(result);
-            }
-        }
-        if stack.len() == before {
-            return stack;
-        }
-    }
-}
-
 fn touches_stack(instruction: &Instruction, stack: &BTreeSet<&str>) -> bool {
-    let mut qualifiers = instruction.opcode.split('.');
-    if !["ld", "st", "atom", "red"].contains(&qualifiers.next().unwrap_or_default()) {
-        return false;
-    }
-    let address = instruction
-        .operands
-        .split_once('[')
-        .map_or("", |(_, after)| after);
-    let address = address.split(']').next().unwrap_or_default();
-    qualifiers.any(|qualifier| qualifier == "local")
-        || words(address).any(|word| stack.contains(word))
+    let accesses = ["ld", "st", "atom", "red"].contains(&operation(instruction));
+    let local = instruction
+        .opcode
+        .split('.')
+        .any(|qualifier| qualifier == "local");
+    accesses && (local || stack.contains(address(instruction)))
 }
 
 #[cfg(test)]

@@ -47,6 +47,31 @@ impl Function {
     pub fn instructions(&self) -> impl Iterator<Item = &Instruction> {
         self.blocks.iter().flat_map(|block| &block.instructions)
     }
+
+    /// The names given, and the registers that hold an address derived from one of them, as far
+    /// as moves and additions spread it.
+    pub fn spread<'a>(&'a self, names: BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+        let mut all = names;
+        loop {
+            let before = all.len();
+            for instruction in self.instructions().filter(|i| moves_address(i)) {
+                let mut operands = words(&instruction.operands);
+                let Some(result) = operands.next() else {
+                    continue;
+                };
+                if operands.any(|operand| all.contains(operand)) {
+                    all.insert(result);
+                }
+            }
+            if all.len() == before {
+                return all;
+            }
+        }
+    }
+}
+
+fn moves_address(instruction: &Instruction) -> bool {
+    ["mov", "add", "or", "cvta", "selp", "mad"].contains(&operation(instruction))
 }
 
 /// A module.
@@ -139,6 +164,15 @@ pub fn words(operands: &str) -> impl Iterator<Item = &str> {
         .filter(|word| !word.is_empty())
 }
 
+/// The register between the brackets of a memory operand.
+pub fn address(instruction: &Instruction) -> &str {
+    let inside = instruction
+        .operands
+        .split_once('[')
+        .map_or("", |(_, after)| after);
+    words(inside).next().unwrap_or_default()
+}
+
 /// Whether a line begins a function, and if so, a kernel.
 fn declared(line: &str) -> Option<bool> {
     let mut words = line
@@ -228,7 +262,8 @@ fn instruction(statement: &str) -> Option<Instruction> {
     })
 }
 
-fn operation(instruction: &Instruction) -> &str {
+/// The opcode without its qualifiers.
+pub fn operation(instruction: &Instruction) -> &str {
     instruction.opcode.split('.').next().unwrap_or_default()
 }
 

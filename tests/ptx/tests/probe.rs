@@ -58,7 +58,6 @@ fn each_wrong_kernel_is_found() {
     found("wrong_call", "without a call");
     found("wrong_stack", "local memory");
     found("wrong_panic", "panics");
-    found("wrong_panic", "read-only cache");
 }
 
 #[test]
