@@ -53,11 +53,11 @@ impl<P: Platform> LineTable<P> {
         let cell = self.meta.at(line);
         let busy = Meta::busy(meta.version(), 0).bits();
         // Ordering: [LC-8] pairs with the release of whoever left the line not resident.
-        match cell.compare_exchange(meta.bits(), busy, Order::AcqRel) {
+        match cell.compare_exchange(meta.bits(), busy, Order::Acquire) {
             Ok(_) => Some(Claim { line, version: meta.version() }),
             // A late reader or the clock has changed the hint: one more attempt.
             Err(found) if meta.same_but_hint(Meta::from_bits(found)) => cell
-                .compare_exchange(found, busy, Order::AcqRel)
+                .compare_exchange(found, busy, Order::Acquire)
                 .ok()
                 .map(|_| Claim { line, version: meta.version() }),
             Err(_) => None,
@@ -133,8 +133,9 @@ impl<P: Platform> LineTable<P> {
     /// Gives up a claim that found no slot. The access goes round the cache.
     #[inline(always)]
     pub fn release_claim(self, claim: Claim) {
-        // Ordering: [LC-8] passes on what the claim acquired.
-        self.meta.at(claim.line).fetch_and(!BUSY, Order::Release);
+        // Ordering: [LC-8] relaxed; a read-modify-write continues the release that the claim
+        // acquired.
+        self.meta.at(claim.line).fetch_and(!BUSY, Order::Relaxed);
     }
 }
 
