@@ -1,7 +1,8 @@
 //! Ordering rules and their IDs: each is defined once, kept somewhere and tested somewhere.
 //!
-//! docs/memory-model.md defines a rule by its ID in bold brackets, `**[AB-1]**`. Source code
-//! cites it as `[AB-1]` where it keeps it; a test, or a mutant of tests/mutants.toml, names it.
+//! docs/memory-model.md defines a rule in a line that begins with its ID, in bold or as a
+//! heading: `**[AB-1] Name.**`. Source code cites it as `[AB-1]` where it keeps it; a test, or a
+//! mutant of tests/mutants.toml, names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +17,7 @@ pub fn check(tree: &Tree) -> Vec<Problem> {
     let mut defined = BTreeSet::new();
     let model = tree.text(MODEL).unwrap_or_default();
     for (id, at) in ids(model) {
-        let bold = model[..at].ends_with("**") && model[at + id.len() + 2..].starts_with("**");
-        if bold && !defined.insert(id) {
+        if defines(model, at) && !defined.insert(id) {
             problems.push(Problem::new(MODEL, format!("[{id}] is defined twice")));
         }
     }
@@ -43,6 +43,13 @@ pub fn check(tree: &Tree) -> Vec<Problem> {
         ));
     }
     problems
+}
+
+/// Whether the bracket at `at` begins its line but for the marks of a list, bold or heading.
+fn defines(model: &str, at: usize) -> bool {
+    let before = model[..at].rsplit('\n').next().unwrap_or_default();
+    let marks = before.trim_start_matches(['-', ' ']);
+    marks == "**" || (marks.starts_with('#') && marks.trim_matches(['#', ' ']).is_empty())
 }
 
 /// The IDs cited by product code and those named by tests and mutants, each with one place.
@@ -97,7 +104,10 @@ mod tests {
         check(&tree).iter().map(ToString::to_string).collect()
     }
 
-    const DEFINED: (&str, &str) = (MODEL, "- **[SQ-1]** First. See [SQ-1].\n");
+    const DEFINED: (&str, &str) = (
+        MODEL,
+        "- **[SQ-1] First.** See\n[SQ-1] and **bold** [SQ-1].\n",
+    );
     const KEPT: (&str, &str) = ("device/src/a.rs", "// Ordering: [SQ-1].\n");
     const TESTED: (&str, &str) = ("tests/loom/tests/a.rs", "// Shows [SQ-1].\n");
 
@@ -113,7 +123,7 @@ mod tests {
         assert!(problems(&[DEFINED, KEPT])[0].contains("no test"));
         assert!(problems(&[KEPT])[0].starts_with("device/src/a.rs:1: [SQ-1] is not defined"));
         assert!(problems(&[(MUTANTS, "rule = \"SQ-9\"\n")])[0].contains("not defined"));
-        let twice = (MODEL, "**[SQ-1]** a\n**[SQ-1]** b\n");
+        let twice = (MODEL, "**[SQ-1]** a\n### [SQ-1] b\n");
         assert!(problems(&[twice, KEPT, TESTED])[0].contains("twice"));
     }
 
