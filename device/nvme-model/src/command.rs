@@ -39,7 +39,12 @@ impl Command {
     /// Decodes and checks `sqe` (Base 3.3.3.1, NVM 3.2). A Flush is executed here.
     #[inline(always)]
     pub(crate) fn decode(image: Image, sqe: Sqe) -> Self {
-        let bare = Self { cid: sqe.cid(), prp1: sqe.prp1(), prp2: sqe.prp2(), ..Self::NONE };
+        let bare = Self {
+            cid: sqe.cid(),
+            prp1: sqe.prp1(),
+            prp2: sqe.prp2(),
+            ..Self::NONE
+        };
         let opcode = sqe.opcode();
         let transfers = opcode == IoOpcode::READ.0 || opcode == IoOpcode::WRITE.0;
         if !transfers && opcode != IoOpcode::FLUSH.0 {
@@ -63,7 +68,10 @@ impl Command {
 
     #[inline(always)]
     fn refused(self, status: Status) -> Self {
-        Self { status: status.with_dnr(), ..self }
+        Self {
+            status: status.with_dnr(),
+            ..self
+        }
     }
 
     /// Flush of one namespace or, by FFFFFFFFh, of all (Base 7.1).
@@ -73,7 +81,10 @@ impl Command {
         if !known {
             self.refused(Status::INVALID_NAMESPACE)
         } else if !image.persist() {
-            Self { status: Status::WRITE_FAULT, ..self }
+            Self {
+                status: Status::WRITE_FAULT,
+                ..self
+            }
         } else {
             self
         }
@@ -100,7 +111,12 @@ impl Command {
             // A model without media: commands succeed and move nothing.
             None => Span::EMPTY,
         };
-        Self { bytes: bytes as u32, slba, media, ..self }
+        Self {
+            bytes: bytes as u32,
+            slba,
+            media,
+            ..self
+        }
     }
 
     /// PRP1 is dword aligned; PRP2 is a whole page, or a list pointer that is qword aligned

@@ -181,7 +181,10 @@ impl Controller {
     ///
     /// # Errors
     /// [`MapError`] if there are too many ranges or the range is none.
-    #[expect(unsafe_code, reason = "the caller vouches for memory that commands will name")]
+    #[expect(
+        unsafe_code,
+        reason = "the caller vouches for memory that commands will name"
+    )]
     // UNSAFETY: an unsafe function without unsafe operations: it only records the range.
     //
     /// # Safety
@@ -201,7 +204,9 @@ impl Controller {
         }
         image.write_pair(layout::range(index), [address, end]);
         // Ordering: release, so that a service which sees the new count sees the range.
-        self.words.word(header::RANGES).store(count.max(index + 1), Ordering::Release);
+        self.words
+            .word(header::RANGES)
+            .store(count.max(index + 1), Ordering::Release);
         Ok(())
     }
 
@@ -228,7 +233,9 @@ impl Controller {
 
     /// Counters of the I/O queue pairs, queue 1 first.
     pub fn counters(&self) -> Vec<Counters> {
-        (0..self.configuration.queues as u32).map(|queue| self.counters_of(queue)).collect()
+        (0..self.configuration.queues as u32)
+            .map(|queue| self.counters_of(queue))
+            .collect()
     }
 
     fn counters_of(&self, queue: u32) -> Counters {
@@ -267,7 +274,9 @@ impl Controller {
             self.configuration.queues as u64,
             self.configuration.pending_entries(),
         );
-        let mut copy: Vec<u64> = (0..words).map(|index| self.image_here().read(index)).collect();
+        let mut copy: Vec<u64> = (0..words)
+            .map(|index| self.image_here().read(index))
+            .collect();
         let mut set = |word: u64, value| copy[word as usize] = value;
         set(header::SERVING, 0);
         set(header::MEDIA, place.media);
@@ -293,7 +302,10 @@ impl Controller {
         }
         for queue in 0..self.configuration.queues as u32 {
             let first = record_of(queue);
-            image.write(first + record::ADOPTED, words[(first + record::ADOPTED) as usize]);
+            image.write(
+                first + record::ADOPTED,
+                words[(first + record::ADOPTED) as usize],
+            );
             for word in first + record::POSITION..first + record::WORDS {
                 image.write(word, words[word as usize]);
             }
@@ -316,8 +328,14 @@ impl Controller {
         let record = record_of(queue);
         // Ordering: the addition of 0 and a service's own addition to the word are ordered one
         // way or the other: either we see the service, or it sees our generation.
-        let serving = self.words.word(header::SERVING).fetch_add(0, Ordering::AcqRel);
-        let adopted = self.words.word(record + record::ADOPTED).load(Ordering::Acquire);
+        let serving = self
+            .words
+            .word(header::SERVING)
+            .fetch_add(0, Ordering::AcqRel);
+        let adopted = self
+            .words
+            .word(record + record::ADOPTED)
+            .load(Ordering::Acquire);
         serving == 0 || adopted == self.image_here().read(record + record::REQUESTED)
     }
 

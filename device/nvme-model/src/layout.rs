@@ -74,18 +74,15 @@ pub mod record {
     pub const ENTRIES: u64 = 6;
     /// Identifier of the submission queue.
     pub const SQID: u64 = 7;
-    /// Position in the rings: SQ head 0..16, CQ tail 16..32, phase 32. A pair with [`SEEN`].
+    /// Two words. Position in the rings: SQ head 0..16, CQ tail 16..32, phase 32. Last valid
+    /// doorbells: SQ tail (low half), CQ head (high half).
     pub const POSITION: u64 = 16;
-    /// Last valid doorbells: SQ tail (low half), CQ head (high half).
-    pub const SEEN: u64 = 17;
     /// Pending ring: head (low half), tail (high half), both free-running.
     pub const PENDING: u64 = 18;
-    /// Last invalid doorbells plus one, as in [`SEEN`]; 0 if none.
+    /// Last invalid doorbells, in the same halves; 0 where the value was valid.
     pub const REFUSED: u64 = 19;
-    /// First of the counters, see [`crate::Counters`].
+    /// First of the counters, in the order of `crate::service::Counter`.
     pub const COUNTERS: u64 = 24;
-    /// Number of counters.
-    pub const N_COUNTERS: u64 = 6;
     /// Words of a record: 256 bytes, so that no two warps write one cache line.
     pub const WORDS: u64 = 32;
 }

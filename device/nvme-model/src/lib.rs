@@ -2,16 +2,16 @@
 //!
 //! | part | runs on | what it does |
 //! |---|---|---|
-//! | [`Controller`](controller::Controller) | CPU | registers, admin queue, media, DMA ranges |
+//! | [`Controller`] | CPU | registers, admin queue, media, DMA ranges |
 //! | [`serve`] | CPU threads, or a resident GPU kernel | I/O queues: fetch, check, move data, complete |
 //!
-//! Both work on one *image* ([`layout`]): words at fixed offsets that hold queues, namespaces,
+//! Both work on one *image* ([`Image`]): words at fixed offsets that hold queues, namespaces,
 //! DMA ranges, clocks and counters. On the CPU they share it. For the GPU the image is copied
 //! into its memory before the kernel starts and back after it has ended.
 //!
 //! Above `simt` this crate shares only `nvme-wire` with the submitter, so that one misreading of
 //! the specification cannot hide in both. An IOVA is an address of the agent that serves the
-//! queue; what is not mapped ([`Controller::map_dma`](controller::Controller::map_dma)) is
+//! queue; what is not mapped ([`Controller::map_dma`]) is
 //! refused with Data Transfer Error and never touched.
 //!
 //! What this does not do: interrupts, SGLs, fused commands, metadata, several submission queues
@@ -20,22 +20,25 @@
 
 mod command;
 #[cfg(not(target_arch = "nvptx64"))]
-pub mod controller;
-pub mod layout;
+mod controller;
+mod layout;
 #[cfg(not(target_arch = "nvptx64"))]
-pub mod media;
+mod media;
 mod memory;
 #[cfg(not(target_arch = "nvptx64"))]
-pub mod profile;
+mod profile;
 mod service;
 mod timing;
 mod transfer;
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use controller::{Configuration, Controller, Counters, Namespace, Placement, Serving};
+pub use controller::{
+    Configuration, ConfigurationError, Controller, Counters, LentDoorbells, MapError, Namespace,
+    Placement, Serving,
+};
 #[cfg(not(target_arch = "nvptx64"))]
-pub use media::Media;
+pub use media::{Media, MediaError};
 pub use memory::{Image, Service};
 #[cfg(not(target_arch = "nvptx64"))]
-pub use profile::{Link, Profile};
+pub use profile::{Generation, Link, PROFILES, Profile};
 pub use service::{serve, serve_once, step};

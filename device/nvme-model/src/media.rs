@@ -100,7 +100,9 @@ impl Media {
     pub fn ram(bytes: u64) -> Result<Self, MediaError> {
         let memory = MmapOptions::new().len(bytes as usize).map_anon();
         let memory = memory.map_err(|source| MediaError::Memory { bytes, source })?;
-        Ok(Self { kind: Kind::Ram(memory) })
+        Ok(Self {
+            kind: Kind::Ram(memory),
+        })
     }
 
     /// Memory of the caller: pinned memory, or GPU memory if only a GPU serves the I/O queues.
@@ -109,7 +111,9 @@ impl Media {
     /// `bytes` bytes at `address` are valid for the agent that serves the I/O queues, 16-byte
     /// aligned, as long as the controller exists.
     pub unsafe fn lent(address: u64, bytes: u64) -> Self {
-        Self { kind: Kind::Lent { address, bytes } }
+        Self {
+            kind: Kind::Lent { address, bytes },
+        }
     }
 
     /// A file that keeps the blocks, created with `bytes` bytes of zeros if it does not exist or
@@ -125,15 +129,27 @@ impl Media {
         overwrite: bool,
     ) -> Result<Self, MediaError> {
         let fail = |action, advice| {
-            move |source| MediaError::File { path: path.to_owned(), action, source, advice }
+            move |source| MediaError::File {
+                path: path.to_owned(),
+                action,
+                source,
+                advice,
+            }
         };
         let existed = path.exists();
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
         let file = open.map_err(fail(
             "cannot open it for writing",
             "name a regular file in a folder that you may write",
         ))?;
-        let metadata = file.metadata().map_err(fail("cannot read its size", "name a regular file"))?;
+        let metadata = file
+            .metadata()
+            .map_err(fail("cannot read its size", "name a regular file"))?;
         let fresh = overwrite || metadata.len() == 0;
         if !fresh {
             check_trailer(path, &file, metadata.len(), bytes)?;
@@ -142,23 +158,30 @@ impl Media {
                 // Best effort: the error to report is the first one.
                 let _ = std::fs::remove_file(path);
             }
-            return Err(fail("cannot allocate its space", "free some space or ask for fewer blocks")(source));
+            return Err(fail(
+                "cannot allocate its space",
+                "free some space or ask for fewer blocks",
+            )(source));
         }
         // SAFETY: the mapping is shared memory that is accessed atomically and by address only.
         // A file that another process truncates would fault; its space is allocated, and
         // truncating a disk in use is as wrong here as with a real one.
         let mapping = unsafe { MmapOptions::new().len(bytes as usize).map_mut(&file) };
-        let mapping = mapping.map_err(fail("cannot map it", "name a file on a local file system"))?;
-        Ok(Self { kind: Kind::File(mapping) })
+        let mapping =
+            mapping.map_err(fail("cannot map it", "name a file on a local file system"))?;
+        Ok(Self {
+            kind: Kind::File(mapping),
+        })
     }
 
     /// Address of the first byte and length; both 0 without media.
     pub fn place(&self) -> (u64, u64) {
         match &self.kind {
             Kind::None => (0, 0),
-            Kind::Ram(memory) | Kind::File(memory) => {
-                (memory.as_ptr().expose_provenance() as u64, memory.len() as u64)
-            }
+            Kind::Ram(memory) | Kind::File(memory) => (
+                memory.as_ptr().expose_provenance() as u64,
+                memory.len() as u64,
+            ),
             Kind::Lent { address, bytes } => (*address, *bytes),
         }
     }
@@ -175,7 +198,8 @@ fn lay_out(file: &File, old: u64, bytes: u64, serial: &str) -> io::Result<()> {
     let reserve = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes + TRAILER);
     // Space that is missing shows here, while old content still stands.
     if let Err(error) = reserve() {
-        file.set_len(old)?;
+        // The error to report is the first one.
+        let _ = file.set_len(old);
         return Err(error.into());
     }
     if old != 0 {
@@ -186,7 +210,10 @@ fn lay_out(file: &File, old: u64, bytes: u64, serial: &str) -> io::Result<()> {
     trailer[..16].copy_from_slice(MAGIC);
     trailer[16..20].copy_from_slice(&VERSION.to_le_bytes());
     trailer[24..32].copy_from_slice(&bytes.to_le_bytes());
-    for (to, from) in trailer[32..52].iter_mut().zip(serial.bytes().chain(std::iter::repeat(b' '))) {
+    for (to, from) in trailer[32..52]
+        .iter_mut()
+        .zip(serial.bytes().chain(std::iter::repeat(b' ')))
+    {
         *to = from;
     }
     file.write_all_at(&trailer, bytes)?;
@@ -195,17 +222,24 @@ fn lay_out(file: &File, old: u64, bytes: u64, serial: &str) -> io::Result<()> {
 
 /// Checks that an existing file is ours and large enough.
 fn check_trailer(path: &Path, file: &File, len: u64, bytes: u64) -> Result<(), MediaError> {
-    let foreign = || MediaError::Foreign { path: path.to_owned() };
+    let foreign = || MediaError::Foreign {
+        path: path.to_owned(),
+    };
     let held = len.checked_sub(TRAILER).ok_or_else(foreign)?;
     let mut trailer = [0; 32];
-    file.read_exact_at(&mut trailer, held).map_err(|_| foreign())?;
+    file.read_exact_at(&mut trailer, held)
+        .map_err(|_| foreign())?;
     let (magic, rest) = trailer.split_at(16);
     let version_is_ours = rest[..4] == VERSION.to_le_bytes();
     if magic != MAGIC || !version_is_ours || rest[8..16] != held.to_le_bytes() {
         return Err(foreign());
     }
     if held < bytes {
-        return Err(MediaError::TooSmall { path: path.to_owned(), found: held, needed: bytes });
+        return Err(MediaError::TooSmall {
+            path: path.to_owned(),
+            found: held,
+            needed: bytes,
+        });
     }
     Ok(())
 }

@@ -1,14 +1,19 @@
 //! The memory that a controller reaches: its own image, the rings, the submitters' buffers, the
 //! media.
-#![allow(unsafe_code, reason = "a controller reaches memory by address, as DMA does")]
+#![allow(
+    unsafe_code,
+    reason = "a controller reaches memory by address, as DMA does"
+)]
 // UNSAFETY: addresses enter through `Image::new`, whose caller vouches for all that the image
 // names, and become a `Span` only after a bounds check; every access is bounded by its span.
 
-use warpstore_simt::{Cell, Device, Native, NativeCell, NativeCells, Order, Platform, System, warp};
+use warpstore_simt::{
+    Cell, Device, Native, NativeCell, NativeCells, Order, Platform, System, warp,
+};
 
 use crate::layout::{self, header};
 
-/// A controller's service image: the words of [`crate::layout`] at one address.
+/// A controller's service image: words at fixed offsets from one address.
 ///
 /// Copying the handle shares the image.
 #[derive(Clone, Copy)]
@@ -77,14 +82,24 @@ impl Image {
     pub(crate) fn media(self, offset: u64, len: u64) -> Option<Span> {
         let [address, size] = self.read_pair(header::MEDIA);
         let inside = len <= size && offset <= size - len;
-        if inside { Some(Span { address: address.wrapping_add(offset), len }) } else { None }
+        if inside {
+            Some(Span {
+                address: address.wrapping_add(offset),
+                len,
+            })
+        } else {
+            None
+        }
     }
 
     /// The entries of one ring of a live queue: `address` is the record word that names it.
     #[inline(always)]
     pub(crate) fn ring(self, address: u64, entries: u32, entry_bytes: u32) -> Span {
         // The controller checked the ring against the DMA ranges when it created the queue.
-        Span { address: self.read(address), len: entries as u64 * entry_bytes as u64 }
+        Span {
+            address: self.read(address),
+            len: entries as u64 * entry_bytes as u64,
+        }
     }
 
     /// The value of a doorbell: `address` is the record word that names it.
@@ -119,7 +134,11 @@ impl Image {
         // SAFETY: the media are a mapping of `size` bytes by the contract of `new`; msync only
         // writes its pages back.
         let result = unsafe {
-            rustix::mm::msync(address as *mut _, size as usize, rustix::mm::MsyncFlags::SYNC)
+            rustix::mm::msync(
+                address as *mut _,
+                size as usize,
+                rustix::mm::MsyncFlags::SYNC,
+            )
         };
         result.is_ok()
     }
@@ -144,7 +163,11 @@ impl DmaRanges {
     /// The ranges that are mapped at `image`'s controller.
     #[inline(always)]
     pub(crate) fn of(image: Image) -> Self {
-        Self { image, start: 0, end: 0 }
+        Self {
+            image,
+            start: 0,
+            end: 0,
+        }
     }
 
     /// The `len` bytes at `address`, if one mapped range holds them all.
@@ -202,7 +225,10 @@ impl Span {
     pub(crate) fn part(self, offset: u64, len: u64) -> Self {
         let offset = if offset < self.len { offset } else { self.len };
         let rest = self.len - offset;
-        Self { address: self.address.wrapping_add(offset), len: if len < rest { len } else { rest } }
+        Self {
+            address: self.address.wrapping_add(offset),
+            len: if len < rest { len } else { rest },
+        }
     }
 
     /// The span that lane `source` of the warp holds.
@@ -268,7 +294,11 @@ impl Span {
     /// 8 bytes at `offset` of an 8-byte aligned span, zero beyond the end.
     #[inline(always)]
     pub(crate) fn load8(self, offset: u64) -> u64 {
-        if self.holds(offset, 8) { self.word(offset).load(Order::Relaxed) } else { 0 }
+        if self.holds(offset, 8) {
+            self.word(offset).load(Order::Relaxed)
+        } else {
+            0
+        }
     }
 
     #[inline(always)]
@@ -280,7 +310,11 @@ impl Span {
     /// 4 bytes at `offset`, zero beyond the end.
     #[inline(always)]
     pub(crate) fn load4(self, offset: u64) -> u32 {
-        if self.holds(offset, 4) { self.half(offset).load(Order::Relaxed) } else { 0 }
+        if self.holds(offset, 4) {
+            self.half(offset).load(Order::Relaxed)
+        } else {
+            0
+        }
     }
 
     /// Writes 4 bytes at `offset`; nothing beyond the end.
@@ -298,7 +332,11 @@ impl Span {
     pub(crate) fn copy_from(self, from: Span) {
         use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
         let len = self.len.min(from.len);
-        let wide = if (self.address | from.address).is_multiple_of(8) { len & !7 } else { 0 };
+        let wide = if (self.address | from.address).is_multiple_of(8) {
+            len & !7
+        } else {
+            0
+        };
         for offset in (0..wide).step_by(8) {
             // SAFETY: below both lengths, and both addresses are multiples of 8.
             let source = unsafe { AtomicU64::from_ptr((from.address + offset) as *mut u64) };
@@ -346,7 +384,12 @@ impl Service {
         stop: *mut u32,
         deadline_ns: u64,
     ) -> Self {
-        Self { images, count, stop, deadline_ns }
+        Self {
+            images,
+            count,
+            stop,
+            deadline_ns,
+        }
     }
 
     /// Number of models.
@@ -361,7 +404,9 @@ impl Service {
         let entry = self.images.wrapping_add(index as usize).cast_mut();
         // SAFETY: the table is valid by the contract of `new`.
         let address = unsafe { NativeCell::<u64, Device>::new(entry) }.load(Order::Relaxed);
-        Image { words: address as *mut u64 }
+        Image {
+            words: address as *mut u64,
+        }
     }
 
     /// True once the service has to end.
@@ -390,7 +435,9 @@ impl SharedWords {
     /// At least `words` zeros.
     pub(crate) fn zeroed(words: u64) -> Self {
         let lines = words.div_ceil(16) as usize;
-        Self { lines: (0..lines).map(|_| Line::default()).collect() }
+        Self {
+            lines: (0..lines).map(|_| Line::default()).collect(),
+        }
     }
 
     /// Address of the first word.
@@ -424,6 +471,8 @@ impl SharedWords {
     /// The image that lies in these words.
     pub(crate) fn image(&self) -> Image {
         // Atomics may be written through a shared reference, so through this pointer too.
-        Image { words: self.lines.as_ptr().cast_mut().cast() }
+        Image {
+            words: self.lines.as_ptr().cast_mut().cast(),
+        }
     }
 }

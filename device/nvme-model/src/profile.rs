@@ -140,9 +140,14 @@ pub struct Link {
 
 impl Link {
     /// An idle link.
-    #[expect(clippy::new_without_default, reason = "a new link is a new identity, not a default")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "a new link is a new identity, not a default"
+    )]
     pub fn new() -> Self {
-        Self { clocks: Arc::new(SharedWords::zeroed(2)) }
+        Self {
+            clocks: Arc::new(SharedWords::zeroed(2)),
+        }
     }
 
     /// Address of the two clock words.

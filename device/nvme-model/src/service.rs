@@ -91,7 +91,10 @@ fn announce(service: Service, mask: u32, lane: u32, count: u64) {
     let mut model = 0;
     while model < service.count() {
         if lane == 0 {
-            service.image(model).word(header::SERVING).fetch_add(count, Order::AcqRel);
+            service
+                .image(model)
+                .word(header::SERVING)
+                .fetch_add(count, Order::AcqRel);
         }
         model += 1;
     }
@@ -164,14 +167,22 @@ impl Pair {
 /// Entries from `head` up to `tail` in a ring.
 #[inline(always)]
 fn distance(head: u32, tail: u32, entries: u32) -> u32 {
-    if tail >= head { tail - head } else { tail + entries - head }
+    if tail >= head {
+        tail - head
+    } else {
+        tail + entries - head
+    }
 }
 
 /// `index` advanced by `by` (not above `entries`) in a ring.
 #[inline(always)]
 fn advanced(index: u32, by: u32, entries: u32) -> u32 {
     let next = index + by;
-    if next >= entries { next - entries } else { next }
+    if next >= entries {
+        next - entries
+    } else {
+        next
+    }
 }
 
 /// What one step works with; the same on all lanes, but `lane`.
@@ -188,14 +199,18 @@ impl Turn {
     #[inline(always)]
     fn adopt(&self) -> bool {
         // Ordering: acquire, so that the record's fields are those of this generation.
-        let requested = self.image.word(self.record + record::REQUESTED).load(Order::Acquire);
+        let requested = self
+            .image
+            .word(self.record + record::REQUESTED)
+            .load(Order::Acquire);
         let requested = warp::shuffle_sync(self.mask, requested, 0);
         let adopted = self.image.word(self.record + record::ADOPTED);
         if requested != adopted.load(Order::Relaxed) {
             warp::sync_mask(self.mask);
             if self.lane == 0 {
                 // A new queue begins at slot 0 with phase 1.
-                self.image.write_pair(self.record + record::POSITION, [1 << 32, 0]);
+                self.image
+                    .write_pair(self.record + record::POSITION, [1 << 32, 0]);
                 self.image.write_pair(self.record + record::PENDING, [0, 0]);
                 // Ordering: release, so that a controller which sees the generation knows that
                 // nothing of an older one is being posted any more.
@@ -221,8 +236,12 @@ impl Turn {
             seen = self.accept(rung, seen, sq_entries, cq_entries);
         }
         Pair {
-            sq: self.image.ring(self.record + record::SQ, sq_entries, SQE_BYTES),
-            cq: self.image.ring(self.record + record::CQ, cq_entries, CQE_BYTES),
+            sq: self
+                .image
+                .ring(self.record + record::SQ, sq_entries, SQE_BYTES),
+            cq: self
+                .image
+                .ring(self.record + record::CQ, cq_entries, CQE_BYTES),
             sq_entries,
             cq_entries,
             sqid: sqid as u16,
@@ -244,7 +263,8 @@ impl Turn {
         let sq = if sq_valid { rung } else { seen } & SQ;
         let cq = if cq_valid { rung } else { seen } & !SQ;
         if !(sq_valid && cq_valid) && self.lane == 0 {
-            let refused = if sq_valid { 0 } else { rung & SQ } | if cq_valid { 0 } else { rung & !SQ };
+            let refused =
+                if sq_valid { 0 } else { rung & SQ } | if cq_valid { 0 } else { rung & !SQ };
             let last = self.record + record::REFUSED;
             if self.image.read(last) != refused {
                 self.image.write(last, refused);
@@ -259,9 +279,11 @@ impl Turn {
     fn store(&self, pair: &Pair) {
         warp::sync_mask(self.mask);
         if self.lane == 0 {
-            let position = pair.sq_head as u64 | (pair.cq_tail as u64) << 16 | (pair.phase as u64) << 32;
+            let position =
+                pair.sq_head as u64 | (pair.cq_tail as u64) << 16 | (pair.phase as u64) << 32;
             let seen = pair.sq_tail as u64 | (pair.cq_head as u64) << 32;
-            self.image.write_pair(self.record + record::POSITION, [position, seen]);
+            self.image
+                .write_pair(self.record + record::POSITION, [position, seen]);
         }
         warp::sync_mask(self.mask);
     }
@@ -280,7 +302,10 @@ impl Turn {
             let [w2, w3] = pair.sq.load16(at + 16);
             let [w4, w5] = pair.sq.load16(at + 32);
             let [w6, w7] = pair.sq.load16(at + 48);
-            command = Command::decode(self.image, Sqe::from_words([w0, w1, w2, w3, w4, w5, w6, w7]));
+            command = Command::decode(
+                self.image,
+                Sqe::from_words([w0, w1, w2, w3, w4, w5, w6, w7]),
+            );
         }
         pair.sq_head = advanced(pair.sq_head, count, pair.sq_entries);
         warp::sync_mask(self.mask);
@@ -302,10 +327,15 @@ impl Turn {
         let index = pair.cq_tail + before.count_ones();
         let wrapped = index >= pair.cq_entries;
         if ready {
-            let slot = if wrapped { index - pair.cq_entries } else { index };
+            let slot = if wrapped {
+                index - pair.cq_entries
+            } else {
+                index
+            };
             let phase = pair.phase ^ wrapped as u32;
             let cqe = Cqe::new(cid, status, phase != 0).with_sq(pair.sqid, pair.sq_head as u16);
-            pair.cq.publish16(slot as u64 * CQE_BYTES as u64, cqe.to_words());
+            pair.cq
+                .publish16(slot as u64 * CQE_BYTES as u64, cqe.to_words());
         }
         let tail = pair.cq_tail + group.count_ones();
         if tail >= pair.cq_entries {
@@ -344,7 +374,11 @@ impl Turn {
         };
         let reserved = ring.tail.wrapping_sub(ring.head);
         let room = pair.free().saturating_sub(reserved);
-        let count = least(pair.available(), least(room, ring.mask + 1 - reserved, LANES), LANES);
+        let count = least(
+            pair.available(),
+            least(room, ring.mask + 1 - reserved, LANES),
+            LANES,
+        );
         if count == 0 && reserved == 0 {
             return false;
         }
@@ -389,10 +423,19 @@ impl Turn {
             let place = first.wrapping_add(base).wrapping_add(self.lane);
             let inside = (ring.tail.wrapping_sub(place) as i32) > 0;
             let entry = self.entry(ring, place);
-            let [due, completion] = if inside { self.image.read_pair(entry) } else { [WAITING - 1, 0] };
+            let [due, completion] = if inside {
+                self.image.read_pair(entry)
+            } else {
+                [WAITING - 1, 0]
+            };
             let waits = due & WAITING != 0;
             let ready = inside && waits && due & !WAITING <= now;
-            self.post(pair, ready, completion as u16, Status::from_bits((completion >> 16) as u16));
+            self.post(
+                pair,
+                ready,
+                completion as u16,
+                Status::from_bits((completion >> 16) as u16),
+            );
             if ready {
                 self.image.write(entry, 0);
             }
@@ -410,7 +453,12 @@ impl Turn {
     #[inline(always)]
     fn entry(&self, ring: &Pending, place: u32) -> u64 {
         let entries = ring.mask as u64 + 1;
-        pending(ring.queues, entries, self.queue as u64, (place & ring.mask) as u64)
+        pending(
+            ring.queues,
+            entries,
+            self.queue as u64,
+            (place & ring.mask) as u64,
+        )
     }
 
     /// Adds the batch to the queue's counters.

@@ -54,8 +54,16 @@ pub(crate) fn due<const LANES: u32>(
 ) -> u64 {
     let active = bytes != 0;
     let points = image.read_pair(header::OCCUPATION + if writing { 2 } else { 0 });
-    let unit = if active { instance(slba) as u32 } else { u32::MAX };
-    let unit_time = if active { occupation(bytes as u64, points) << FRACTION } else { 0 };
+    let unit = if active {
+        instance(slba) as u32
+    } else {
+        u32::MAX
+    };
+    let unit_time = if active {
+        occupation(bytes as u64, points) << FRACTION
+    } else {
+        0
+    };
     let peers = warp::match_any_sync(mask, unit);
     let unit_clock = image.word(clock(unit as u64 % INSTANCES));
     let unit_end = reserve::<LANES>(mask, lane, peers, unit_clock, now, unit_time);
@@ -69,8 +77,16 @@ pub(crate) fn due<const LANES: u32>(
         }
         None => now,
     };
-    let end = if link_end > unit_end { link_end } else { unit_end };
-    if active { end + image.read(header::MIN_LATENCY + writing as u64) } else { now }
+    let end = if link_end > unit_end {
+        link_end
+    } else {
+        unit_end
+    };
+    if active {
+        end + image.read(header::MIN_LATENCY + writing as u64)
+    } else {
+        now
+    }
 }
 
 /// Bits below the nanosecond in which a batch's times are summed: a block takes 14.6 ns of a

@@ -75,8 +75,11 @@ fn small_buffer(ranges: &mut DmaRanges, page: u64, command: &Command) -> Span {
 /// Moves up to 32 commands of one piece each: addresses first, then loads, then stores.
 #[inline(always)]
 fn copy_small(mask: u32, lane: u32, moves: u32, buffer: Span, command: &Command) {
-    let (from, to) =
-        if command.writing { (buffer, command.media) } else { (command.media, buffer) };
+    let (from, to) = if command.writing {
+        (buffer, command.media)
+    } else {
+        (command.media, buffer)
+    };
     let at = lane as u64 * 16;
     let mut first = 0;
     while first < 32 {
@@ -186,7 +189,11 @@ impl Walk {
             return false;
         };
         let media = self.media.part(done, bytes);
-        let (from, to) = if self.writing { (buffer, media) } else { (media, buffer) };
+        let (from, to) = if self.writing {
+            (buffer, media)
+        } else {
+            (media, buffer)
+        };
         copy::<LANES>(self.lane, from, to);
         true
     }
@@ -208,7 +215,10 @@ fn copy<const LANES: u32>(lane: u32, from: Span, to: Span) {
 }
 
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "constant indices keep the array in registers")]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "constant indices keep the array in registers"
+)]
 fn copy_aligned<const LANES: u32>(lane: u32, from: Span, to: Span) {
     let stride = LANES as u64 * 16;
     let mut at = lane as u64 * 16;

@@ -28,7 +28,10 @@ fn describe(rig: &mut Rig, offset: u64, bytes: u64, list: List) -> (u64, u64, Ve
     // Every other page, in falling order, so that contiguous memory hides no mistake.
     let area = rig.memory.pages(2 * count * PAGE);
     rig.memory.fill(area, 2 * count * PAGE, SENTINEL);
-    let pages: Vec<u64> = (0..count).rev().map(|index| area + 2 * index * PAGE).collect();
+    let pages: Vec<u64> = (0..count)
+        .rev()
+        .map(|index| area + 2 * index * PAGE)
+        .collect();
     let prp2 = match count {
         1 => 0xdead_0000_0000_0003, // unused, so it may hold anything
         2 => pages[1],
@@ -89,14 +92,22 @@ fn reads_fill_exactly_what_the_prps_describe() {
                 let (prp1, prp2, pages) = describe(&mut rig, offset, bytes, list);
                 assert_eq!(pair.run(&mut rig, io_sqe(2, 1, 3, blocks, prp1, prp2)), 0);
                 let case = format!("{server:?}, {blocks} blocks at {offset}, {list:?}");
-                let expected: Vec<u8> =
-                    (0..bytes).map(|at| pattern(3 + at / 512, at % 512)).collect();
-                assert!(gather(&rig, offset, bytes, &pages) == expected, "{case}: data");
+                let expected: Vec<u8> = (0..bytes)
+                    .map(|at| pattern(3 + at / 512, at % 512))
+                    .collect();
+                assert!(
+                    gather(&rig, offset, bytes, &pages) == expected,
+                    "{case}: data"
+                );
                 let area = *pages.last().unwrap();
                 let touched = rig.memory.bytes(area, 2 * pages.len() as u64 * PAGE);
                 let kept = touched.iter().filter(|&&byte| byte == SENTINEL).count();
                 let equal = expected.iter().filter(|&&byte| byte == SENTINEL).count();
-                assert_eq!(kept, touched.len() - bytes as usize + equal, "{case}: sentinels");
+                assert_eq!(
+                    kept,
+                    touched.len() - bytes as usize + equal,
+                    "{case}: sentinels"
+                );
                 rig.memory.release(area);
             }
         }
@@ -123,8 +134,9 @@ fn writes_take_exactly_what_the_prps_describe() {
             assert_eq!(pair.run(&mut rig, io_sqe(1, 1, 10, blocks, prp1, prp2)), 0);
             let case = format!("{server:?}, {blocks} blocks at {offset}");
             for block in 0..blocks as u64 {
-                let expected: Vec<u8> =
-                    (block * 512..block * 512 + 512).map(|at| pattern(offset + block, at)).collect();
+                let expected: Vec<u8> = (block * 512..block * 512 + 512)
+                    .map(|at| pattern(offset + block, at))
+                    .collect();
                 let found = read_plainly(&mut rig, &mut pair, page, 10 + block);
                 assert!(found == expected, "{case}: block {block}");
             }
@@ -147,29 +159,64 @@ fn invalid_prps_are_refused_and_wild_ones_never_followed() {
         let outside = rig.memory.address() + rig.memory.len();
         let offset_invalid = failed(0, 0x13);
         let transfer_error = failed(0, 0x04);
-        let mut run = |rig: &mut Rig, blocks, prp1, prp2| {
-            pair.run(rig, io_sqe(2, 1, 0, blocks, prp1, prp2))
-        };
-        assert_eq!(run(&mut rig, 1, page + 2, 0), offset_invalid, "PRP1 not dword aligned");
-        assert_eq!(run(&mut rig, 16, page, page + PAGE + 4), offset_invalid, "PRP2 with offset");
-        assert_eq!(run(&mut rig, 24, page, list + 4), offset_invalid, "list not qword aligned");
+        let mut run =
+            |rig: &mut Rig, blocks, prp1, prp2| pair.run(rig, io_sqe(2, 1, 0, blocks, prp1, prp2));
+        assert_eq!(
+            run(&mut rig, 1, page + 2, 0),
+            offset_invalid,
+            "PRP1 not dword aligned"
+        );
+        assert_eq!(
+            run(&mut rig, 16, page, page + PAGE + 4),
+            offset_invalid,
+            "PRP2 with offset"
+        );
+        assert_eq!(
+            run(&mut rig, 24, page, list + 4),
+            offset_invalid,
+            "list not qword aligned"
+        );
         assert_eq!(run(&mut rig, 1, outside, 0), transfer_error, "PRP1 outside");
         assert_eq!(run(&mut rig, 1, 8, 0), transfer_error, "PRP1 near 0");
-        assert_eq!(run(&mut rig, 1, u64::MAX - 511, 0), transfer_error, "PRP1 at the end");
-        assert_eq!(run(&mut rig, 16, page, outside), transfer_error, "PRP2 outside");
-        assert_eq!(run(&mut rig, 24, page, outside), transfer_error, "list outside");
+        assert_eq!(
+            run(&mut rig, 1, u64::MAX - 511, 0),
+            transfer_error,
+            "PRP1 at the end"
+        );
+        assert_eq!(
+            run(&mut rig, 16, page, outside),
+            transfer_error,
+            "PRP2 outside"
+        );
+        assert_eq!(
+            run(&mut rig, 24, page, outside),
+            transfer_error,
+            "list outside"
+        );
         rig.memory.set_entry(list, page + PAGE);
         rig.memory.set_entry(list + 8, outside);
-        assert_eq!(run(&mut rig, 24, page, list), transfer_error, "entry outside");
+        assert_eq!(
+            run(&mut rig, 24, page, list),
+            transfer_error,
+            "entry outside"
+        );
         rig.memory.set_entry(list + 8, page + 2 * PAGE + 512);
-        assert_eq!(run(&mut rig, 24, page, list), offset_invalid, "entry with offset");
+        assert_eq!(
+            run(&mut rig, 24, page, list),
+            offset_invalid,
+            "entry with offset"
+        );
         rig.memory.set_entry(list + 8, page + 2 * PAGE);
         assert_eq!(run(&mut rig, 24, page, list), 0, "a valid list");
         let all = rig.memory.address();
         rig.controller.unmap_dma(all, rig.memory.len()).unwrap();
         rig::map(&rig.controller, all, page - all + PAGE);
         assert_eq!(run(&mut rig, 8, page, 0), 0, "still mapped");
-        assert_eq!(run(&mut rig, 16, page, page + PAGE), transfer_error, "unmapped");
+        assert_eq!(
+            run(&mut rig, 16, page, page + PAGE),
+            transfer_error,
+            "unmapped"
+        );
     }
 }
 
@@ -180,26 +227,44 @@ fn a_batch_of_single_blocks_moves_each_to_its_own_place() {
         let mut pair = rig.create_pair(1, 64);
         let buffers = rig.memory.pages(64 * 512);
         for lba in 0..45 {
-            (0..512).for_each(|at| rig.memory.set_byte(buffers + lba * 512 + at, pattern(lba, at)));
+            (0..512).for_each(|at| {
+                rig.memory
+                    .set_byte(buffers + lba * 512 + at, pattern(lba, at))
+            });
         }
         for (opcode, order) in [(1, 1), (2, 7)] {
             for index in 0..45u64 {
                 let lba = index * order % 45;
-                pair.push(&rig, lba as u16, io_sqe(opcode, 1, lba, 1, buffers + lba * 512, 0));
+                pair.push(
+                    &rig,
+                    lba as u16,
+                    io_sqe(opcode, 1, lba, 1, buffers + lba * 512, 0),
+                );
             }
             pair.ring(&rig);
             (0..64).for_each(|_| rig.step());
             let done: Vec<_> = std::iter::from_fn(|| pair.reap(&rig)).collect();
             assert_eq!(done.len(), 45, "{server:?}");
-            assert!(done.iter().all(|completion| completion.status == 0), "{server:?}");
+            assert!(
+                done.iter().all(|completion| completion.status == 0),
+                "{server:?}"
+            );
             if opcode == 1 {
                 rig.memory.fill(buffers, 64 * 512, SENTINEL);
             }
         }
         for lba in 0..45 {
             let expected: Vec<u8> = (0..512).map(|at| pattern(lba, at)).collect();
-            assert!(rig.memory.bytes(buffers + lba * 512, 512) == expected, "{server:?}: {lba}");
+            assert!(
+                rig.memory.bytes(buffers + lba * 512, 512) == expected,
+                "{server:?}: {lba}"
+            );
         }
-        assert!(rig.memory.bytes(buffers + 45 * 512, 19 * 512).iter().all(|&b| b == SENTINEL));
+        assert!(
+            rig.memory
+                .bytes(buffers + 45 * 512, 19 * 512)
+                .iter()
+                .all(|&b| b == SENTINEL)
+        );
     }
 }

@@ -66,8 +66,15 @@ impl Controller {
         };
         self.doorbells.clear(0, false);
         self.doorbells.clear(0, true);
-        let rings =
-            Rings { sq, cq, sq_entries, cq_entries, sq_head: 0, cq_tail: 0, phase: true };
+        let rings = Rings {
+            sq,
+            cq,
+            sq_entries,
+            cq_entries,
+            sq_head: 0,
+            cq_tail: 0,
+            phase: true,
+        };
         state.admin = AdminQueue {
             rings: Some(rings),
             volatile_write_cache: 1,
@@ -88,7 +95,10 @@ impl Controller {
             worked = true;
             match self.execute(&mut state, &sqe) {
                 Outcome::Done(status, dw0) => {
-                    state.admin.completed.push(Cqe::new(sqe.cid(), status, false).with_result(dw0));
+                    state
+                        .admin
+                        .completed
+                        .push(Cqe::new(sqe.cid(), status, false).with_result(dw0));
                 }
                 Outcome::Held => state.admin.events.push(sqe.cid()),
                 Outcome::Deleting { cid, qid } => state.admin.deleting.push((cid, qid)),
@@ -145,7 +155,9 @@ impl Controller {
             let cqe = Cqe::new(cqe.cid, cqe.status(), rings.phase)
                 .with_result(cqe.dw0)
                 .with_sq(0, rings.sq_head as u16);
-            rings.cq.publish16((rings.cq_tail as u64) << Cqe::SIZE_LOG2, cqe.to_words());
+            rings
+                .cq
+                .publish16((rings.cq_tail as u64) << Cqe::SIZE_LOG2, cqe.to_words());
             rings.phase ^= next == 0;
             rings.cq_tail = next;
             posted += 1;
@@ -175,7 +187,11 @@ impl Controller {
             AdminOpcode::GET_FEATURES => self.get_features(&state.admin, sqe),
             _ => (Status::INVALID_OPCODE, 0),
         };
-        let status = if status.is_success() { status } else { status.with_dnr() };
+        let status = if status.is_success() {
+            status
+        } else {
+            status.with_dnr()
+        };
         Outcome::Done(status, dw0)
     }
 
@@ -224,7 +240,10 @@ impl Controller {
     /// All queue pairs are always granted, whatever was asked for.
     fn number_of_queues(&self) -> u32 {
         let queues_z = self.configuration.queues - 1;
-        NumberOfQueues::new().with_nsq_z(queues_z).with_ncq_z(queues_z).into_bits()
+        NumberOfQueues::new()
+            .with_nsq_z(queues_z)
+            .with_ncq_z(queues_z)
+            .into_bits()
     }
 
     /// Writes `bytes` (a multiple of 4, at most one page) to the buffer that PRP1 and PRP2 of an
@@ -240,7 +259,11 @@ impl Controller {
         }
         let mut ranges = DmaRanges::of(image);
         let head = ranges.span(sqe.prp1(), first);
-        let tail = if rest == 0 { Some(Span::EMPTY) } else { ranges.span(sqe.prp2(), rest) };
+        let tail = if rest == 0 {
+            Some(Span::EMPTY)
+        } else {
+            ranges.span(sqe.prp2(), rest)
+        };
         let (Some(head), Some(tail)) = (head, tail) else {
             return Status::DATA_TRANSFER_ERROR;
         };
@@ -260,11 +283,16 @@ impl Controller {
 /// Only Asynchronous Event Requests can be aborted: everything else completes by itself.
 fn abort(admin: &mut AdminQueue, sqe: &Sqe) -> (Status, u32) {
     let cdw10 = AbortCdw10::from_bits(sqe.cdw10);
-    let held = admin.events.iter().position(|&cid| cdw10.sqid() == 0 && cid == cdw10.cid());
+    let held = admin
+        .events
+        .iter()
+        .position(|&cid| cdw10.sqid() == 0 && cid == cdw10.cid());
     let Some(held) = held else {
         return (Status::SUCCESS, ABORT_NOT_DONE);
     };
     let cid = admin.events.remove(held);
-    admin.completed.push(Cqe::new(cid, Status::ABORT_REQUESTED, false));
+    admin
+        .completed
+        .push(Cqe::new(cid, Status::ABORT_REQUESTED, false));
     (Status::SUCCESS, 0)
 }

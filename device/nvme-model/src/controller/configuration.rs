@@ -71,19 +71,32 @@ pub enum ConfigurationError {
 impl Configuration {
     /// Bytes of media that the namespaces take; `None` beyond 2^64.
     pub fn media_bytes(&self) -> Option<u64> {
-        let sizes = self.namespaces.iter().map(|space| space.lbas.checked_mul(space.lba_bytes as u64));
-        sizes.into_iter().try_fold(0u64, |sum, size| sum.checked_add(size?))
+        let sizes = self
+            .namespaces
+            .iter()
+            .map(|space| space.lbas.checked_mul(space.lba_bytes as u64));
+        sizes
+            .into_iter()
+            .try_fold(0u64, |sum, size| sum.checked_add(size?))
     }
 
     /// Entries of a pending ring: none are needed where completions do not wait.
     pub(crate) fn pending_entries(&self) -> u64 {
-        if self.profile.is_timed() { self.queue_entries.next_power_of_two() as u64 } else { 1 }
+        if self.profile.is_timed() {
+            self.queue_entries.next_power_of_two() as u64
+        } else {
+            1
+        }
     }
 
     /// Largest transfer in bytes.
     pub(crate) fn max_transfer(&self) -> u64 {
         // NLB is 16 bits, so even without MDTS a transfer is below 2^32 bytes.
-        if self.mdts == 0 { u32::MAX as u64 } else { 4096 << self.mdts }
+        if self.mdts == 0 {
+            u32::MAX as u64
+        } else {
+            4096 << self.mdts
+        }
     }
 
     /// Checks everything against itself and against `media` bytes of media (0 without media).
@@ -91,25 +104,64 @@ impl Configuration {
         name("serial", &self.serial, 20)?;
         name("model", &self.model, 40)?;
         let value = |field, value: u64, valid: bool, expected| {
-            if valid { Ok(()) } else { Err(ConfigurationError::Value { field, value, expected }) }
+            if valid {
+                Ok(())
+            } else {
+                Err(ConfigurationError::Value {
+                    field,
+                    value,
+                    expected,
+                })
+            }
         };
         let count = self.namespaces.len() as u64;
-        value("number of namespaces", count, (1..=MAX_NAMESPACES).contains(&count), "1 to 16")?;
+        value(
+            "number of namespaces",
+            count,
+            (1..=MAX_NAMESPACES).contains(&count),
+            "1 to 16",
+        )?;
         for space in &self.namespaces {
             let lba = space.lba_bytes as u64;
-            value("LBA size", lba, lba == 512 || lba == 4096, "512 or 4096 bytes")?;
-            value("namespace size", space.lbas, space.lbas != 0, "at least 1 LBA")?;
+            value(
+                "LBA size",
+                lba,
+                lba == 512 || lba == 4096,
+                "512 or 4096 bytes",
+            )?;
+            value(
+                "namespace size",
+                space.lbas,
+                space.lbas != 0,
+                "at least 1 LBA",
+            )?;
         }
         value("MDTS", self.mdts as u64, self.mdts <= 19, "0 to 19")?;
         let entries = self.queue_entries as u64;
-        value("queue entries", entries, (2..=65536).contains(&entries), "2 to 65536")?;
+        value(
+            "queue entries",
+            entries,
+            (2..=65536).contains(&entries),
+            "2 to 65536",
+        )?;
         value("DSTRD", self.dstrd as u64, self.dstrd <= 15, "0 to 15")?;
-        value("queue pairs", self.queues as u64, (1..=65534).contains(&self.queues), "1 to 65534")?;
+        value(
+            "queue pairs",
+            self.queues as u64,
+            (1..=65534).contains(&self.queues),
+            "1 to 65534",
+        )?;
         let Some(needed) = self.media_bytes() else {
-            return Err(ConfigurationError::MediaTooSmall { needed: u64::MAX, found: media });
+            return Err(ConfigurationError::MediaTooSmall {
+                needed: u64::MAX,
+                found: media,
+            });
         };
         if media != 0 && needed > media {
-            return Err(ConfigurationError::MediaTooSmall { needed, found: media });
+            return Err(ConfigurationError::MediaTooSmall {
+                needed,
+                found: media,
+            });
         }
         Ok(())
     }
@@ -119,8 +171,11 @@ fn name(field: &'static str, value: &str, limit: usize) -> Result<(), Configurat
     let printable = value.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     if value.is_empty() || value.len() > limit || !printable {
         let value = value.escape_debug().to_string();
-        return Err(ConfigurationError::Name { field, value, limit });
+        return Err(ConfigurationError::Name {
+            field,
+            value,
+            limit,
+        });
     }
     Ok(())
 }
-

@@ -37,7 +37,12 @@ impl Doorbells {
     pub(super) fn new(queues: u16, dstrd: u8, lent: Option<LentDoorbells>) -> Self {
         let pairs = if lent.is_some() { 1 } else { 1 + queues as u64 };
         let bytes = pairs * (8 << dstrd);
-        Self { own: SharedWords::zeroed(bytes.div_ceil(8)), queues, dstrd, lent }
+        Self {
+            own: SharedWords::zeroed(bytes.div_ceil(8)),
+            queues,
+            dstrd,
+            lent,
+        }
     }
 
     /// Address of the doorbell of a queue.

@@ -54,11 +54,18 @@ impl Controller {
         page.cntrltype = 1;
         page.acl_z = 3;
         page.aerl_z = EVENT_REQUESTS as u8 - 1;
-        page.sqes = EntrySizes::new().with_min(Sqe::SIZE_LOG2).with_max(Sqe::SIZE_LOG2);
-        page.cqes = EntrySizes::new().with_min(Cqe::SIZE_LOG2).with_max(Cqe::SIZE_LOG2);
+        page.sqes = EntrySizes::new()
+            .with_min(Sqe::SIZE_LOG2)
+            .with_max(Sqe::SIZE_LOG2);
+        page.cqes = EntrySizes::new()
+            .with_min(Cqe::SIZE_LOG2)
+            .with_max(Cqe::SIZE_LOG2);
         page.nn = configuration.namespaces.len() as u32;
         page.vwc_bits = (Vwc::PRESENT | Vwc::FLUSH_ALL).bits();
-        let name = format!("nqn.2014-08.org.nvmexpress:warpstore:{}", configuration.serial);
+        let name = format!(
+            "nqn.2014-08.org.nvmexpress:warpstore:{}",
+            configuration.serial
+        );
         page.subnqn[..name.len()].copy_from_slice(name.as_bytes());
         page
     }
@@ -84,9 +91,12 @@ impl Controller {
             return None;
         }
         // FNV-1a.
-        let hash = configuration.serial.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ byte as u64).wrapping_mul(0x100_0000_01b3)
-        });
+        let hash = configuration
+            .serial
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ byte as u64).wrapping_mul(0x100_0000_01b3)
+            });
         Some(((hash as u128) << 64 | nsid as u128).to_be_bytes())
     }
 
@@ -103,7 +113,10 @@ impl Controller {
 
 /// ASCII padded with spaces; longer text is cut.
 fn padded(field: &mut [u8], text: &str) {
-    for (to, from) in field.iter_mut().zip(text.bytes().chain(std::iter::repeat(b' '))) {
+    for (to, from) in field
+        .iter_mut()
+        .zip(text.bytes().chain(std::iter::repeat(b' ')))
+    {
         *to = from;
     }
 }

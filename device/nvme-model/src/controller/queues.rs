@@ -43,7 +43,12 @@ impl Controller {
             return Status::INVALID_INTERRUPT_VECTOR;
         }
         match self.check_ring(sqe, cdw10, cdw11.pc(), Cqe::SIZE_LOG2) {
-            Ok(entries) => *slot = Some(Cq { address: sqe.prp1(), entries }),
+            Ok(entries) => {
+                *slot = Some(Cq {
+                    address: sqe.prp1(),
+                    entries,
+                })
+            }
             Err(status) => return status,
         }
         self.doorbells.clear(cdw10.qid(), true);
@@ -54,8 +59,14 @@ impl Controller {
         let cdw10 = QueueCdw10::from_bits(sqe.cdw10);
         let cdw11 = CreateSqCdw11::from_bits(sqe.cdw11);
         let qid = cdw10.qid();
-        state.queues.sqs.resize(self.configuration.queues as usize, None);
-        state.queues.cqs.resize(self.configuration.queues as usize, None);
+        state
+            .queues
+            .sqs
+            .resize(self.configuration.queues as usize, None);
+        state
+            .queues
+            .cqs
+            .resize(self.configuration.queues as usize, None);
         let queues = &mut state.queues;
         let shared = queues.sqs.contains(&Some(cdw11.cqid()));
         let Some(sq @ None) = slot(&mut queues.sqs, qid) else {
@@ -75,7 +86,10 @@ impl Controller {
             Ok(entries) => entries,
             Err(status) => return status,
         };
-        let doorbells = (self.doorbells.of(qid, false), self.doorbells.of(cdw11.cqid(), true));
+        let doorbells = (
+            self.doorbells.of(qid, false),
+            self.doorbells.of(cdw11.cqid(), true),
+        );
         let (Some(sq_doorbell), Some(cq_doorbell)) = doorbells else {
             return Status::INVALID_QUEUE_ID;
         };
@@ -87,7 +101,10 @@ impl Controller {
         image.write(record + record::CQ, cq.address);
         image.write(record + record::SQ_DOORBELL, sq_doorbell);
         image.write(record + record::CQ_DOORBELL, cq_doorbell);
-        image.write(record + record::ENTRIES, entries as u64 | (cq.entries as u64) << 32);
+        image.write(
+            record + record::ENTRIES,
+            entries as u64 | (cq.entries as u64) << 32,
+        );
         image.write(record + record::SQID, qid as u64);
         self.bump(qid);
         Status::SUCCESS
@@ -114,7 +131,10 @@ impl Controller {
         };
         *sq = None;
         self.bump(qid);
-        Outcome::Deleting { cid: sqe.cid(), qid }
+        Outcome::Deleting {
+            cid: sqe.cid(),
+            qid,
+        }
     }
 
     /// Deletes every queue, as a reset does.
@@ -136,7 +156,9 @@ impl Controller {
     fn bump(&self, qid: u16) {
         let requested = record_of(qid as u32 - 1) + record::REQUESTED;
         // Ordering: release, so that a service which sees the generation sees the record.
-        self.words.word(requested).fetch_add(1, std::sync::atomic::Ordering::Release);
+        self.words
+            .word(requested)
+            .fetch_add(1, std::sync::atomic::Ordering::Release);
     }
 
     /// Checks size, alignment and memory of a ring; its number of entries.

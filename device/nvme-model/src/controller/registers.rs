@@ -26,7 +26,11 @@ impl Controller {
     /// Reads a 32-bit register. Offsets that hold none, and doorbells, read as 0.
     pub fn read32(&self, at: u64) -> u32 {
         let word = self.read64(at & !7);
-        if at & 7 == 0 { word as u32 } else { (word >> 32) as u32 }
+        if at & 7 == 0 {
+            word as u32
+        } else {
+            (word >> 32) as u32
+        }
     }
 
     /// Reads the 64 bits at `at`, a multiple of 8: a 64-bit register, or two of 32 bits.

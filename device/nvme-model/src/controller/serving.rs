@@ -33,13 +33,21 @@ impl Serving {
     /// # Errors
     /// What the operating system says if a thread cannot be started.
     pub fn start(controllers: Vec<Arc<Controller>>, io_threads: usize) -> io::Result<Self> {
-        let mut serving = Self { stop: Arc::default(), threads: Vec::new() };
+        let mut serving = Self {
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
         for worker in 0..io_threads.max(1) {
-            let turns =
-                Turns { controllers: controllers.clone(), worker, workers: io_threads };
+            let turns = Turns {
+                controllers: controllers.clone(),
+                worker,
+                workers: io_threads,
+            };
             let stop = serving.stop.clone();
             let name = format!("nvme-model-{worker}");
-            let thread = thread::Builder::new().name(name).spawn(move || turns.run(&stop));
+            let thread = thread::Builder::new()
+                .name(name)
+                .spawn(move || turns.run(&stop));
             // On an error the threads already started end with `serving`.
             serving.threads.push(thread?);
         }
@@ -108,7 +116,10 @@ impl Turns {
     /// Adds to the number of services that a controller waits for when it deletes a queue.
     fn announce(&self, count: u64) {
         for controller in &self.controllers {
-            controller.words.word(header::SERVING).fetch_add(count, Ordering::AcqRel);
+            controller
+                .words
+                .word(header::SERVING)
+                .fetch_add(count, Ordering::AcqRel);
         }
     }
 }

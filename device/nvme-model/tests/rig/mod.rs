@@ -5,10 +5,11 @@
 // UNSAFETY: maps the rig's own memory and serves a copy of the controller's image.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 
 use nvme_model::{
-    Configuration, Controller, Image, Media, Namespace, Placement, Profile, step,
+    Configuration, Controller, Image, Link, Media, Namespace, Placement, Profile, step,
 };
 use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
 
@@ -29,7 +30,11 @@ impl Memory {
     pub fn new(len: usize) -> Self {
         let bytes: Box<[AtomicU8]> = (0..len + 0x10000).map(|_| AtomicU8::new(0xa5)).collect();
         let start = bytes.as_ptr().align_offset(0x10000);
-        Self { bytes, start, next: 0 }
+        Self {
+            bytes,
+            start,
+            next: 0,
+        }
     }
     pub fn address(&self) -> u64 {
         self.bytes[self.start..].as_ptr().expose_provenance() as u64
@@ -62,6 +67,10 @@ impl Memory {
     }
     pub fn word(&self, address: u64) -> u32 {
         u32::from_le_bytes(std::array::from_fn(|byte| self.byte(address + byte as u64)))
+    }
+    /// Phase of the CQE at `address`, read before the rest of it.
+    pub fn phase(&self, address: u64) -> u32 {
+        self.at(address + 14).load(Acquire) as u32 & 1
     }
     pub fn set_word(&self, address: u64, value: u32) {
         for (byte, value) in value.to_le_bytes().into_iter().enumerate() {
@@ -111,8 +120,14 @@ pub fn configuration() -> Configuration {
         serial: "WS0001".into(),
         model: "test drive".into(),
         namespaces: vec![
-            Namespace { lbas: 4096, lba_bytes: 512 },
-            Namespace { lbas: 64, lba_bytes: 4096 },
+            Namespace {
+                lbas: 4096,
+                lba_bytes: 512,
+            },
+            Namespace {
+                lbas: 64,
+                lba_bytes: 4096,
+            },
         ],
         mdts: 9,
         queue_entries: 64,
@@ -127,11 +142,16 @@ impl Rig {
     /// A controller over RAM, not enabled; all of the rig's memory is mapped.
     pub fn new(configuration: Configuration, server: Server) -> Self {
         let media = Media::ram(configuration.media_bytes().unwrap()).unwrap();
-        Self::with(configuration, server, media)
+        Self::with(configuration, server, media, None)
     }
 
-    pub fn with(configuration: Configuration, server: Server, media: Media) -> Self {
-        let controller = Controller::new(configuration, media, None, None).unwrap();
+    pub fn with(
+        configuration: Configuration,
+        server: Server,
+        media: Media,
+        link: Option<Link>,
+    ) -> Self {
+        let controller = Controller::new(configuration, media, link, None).unwrap();
         let mut memory = Memory::new(8 << 20);
         map(&controller, memory.address(), memory.len());
         let asq = memory.pages(PAGE);
@@ -196,11 +216,18 @@ impl Rig {
     }
 
     fn step_warp(&mut self) {
-        let place = Placement { media: self.controller.media().0, link: 0 };
+        let place = Placement {
+            media: self.controller.media().0,
+            link: 0,
+        };
         let words = self.controller.image(place);
         let lines: Box<[Line]> = words
             .chunks(16)
-            .map(|line| Line(std::array::from_fn(|i| AtomicU64::new(line.get(i).copied().unwrap_or(0)))))
+            .map(|line| {
+                Line(std::array::from_fn(|i| {
+                    AtomicU64::new(line.get(i).copied().unwrap_or(0))
+                }))
+            })
             .collect();
         let queues = self.controller.configuration().queues as u32;
         let now = self.now;
@@ -212,11 +239,19 @@ impl Rig {
                 step::<32>(image, queue, now);
             }
         };
-        let grid = Grid { grid_dim: 1, block_dim: 32 };
-        let workers = Workers { threads: 1, resident_blocks: 1 };
+        let grid = Grid {
+            grid_dim: 1,
+            block_dim: 32,
+        };
+        let workers = Workers {
+            threads: 1,
+            resident_blocks: 1,
+        };
         launch(grid, workers, Interleaving::None, &body).unwrap();
-        let words: Vec<u64> =
-            lines.iter().flat_map(|line| line.0.iter().map(|word| word.load(Relaxed))).collect();
+        let words: Vec<u64> = lines
+            .iter()
+            .flat_map(|line| line.0.iter().map(|word| word.load(Relaxed)))
+            .collect();
         self.controller.take_back(&words);
     }
 
@@ -225,23 +260,25 @@ impl Rig {
         self.cid += 1;
         sqe[0] |= (self.cid as u32) << 16;
         for (index, word) in sqe.into_iter().enumerate() {
-            self.memory.set_word(self.asq + self.tail as u64 * 64 + index as u64 * 4, word);
+            self.memory
+                .set_word(self.asq + self.tail as u64 * 64 + index as u64 * 4, word);
         }
         self.tail = (self.tail + 1) % ADMIN_ENTRIES;
         self.cid
     }
 
     pub fn ring_admin(&self) {
+        fence(Release);
         self.controller.write32(self.doorbell(0, false), self.tail);
     }
 
     /// Next admin completion: CID, status, Dword 0.
     pub fn reap_admin(&mut self) -> Option<(u16, u16, u32)> {
         let at = self.acq + self.head as u64 * 16;
-        let dw3 = self.memory.word(at + 12);
-        if dw3 >> 16 & 1 != self.phase {
+        if self.memory.phase(at) != self.phase {
             return None;
         }
+        let dw3 = self.memory.word(at + 12);
         self.head = (self.head + 1) % ADMIN_ENTRIES;
         if self.head == 0 {
             self.phase ^= 1;
@@ -261,12 +298,26 @@ impl Rig {
     }
 
     pub fn create_cq(&mut self, qid: u16, entries: u32, address: u64) -> u16 {
-        self.admin(admin_sqe(5, 0, address, qid as u32 | (entries - 1) << 16, 1)).0
+        self.admin(admin_sqe(
+            5,
+            0,
+            address,
+            qid as u32 | (entries - 1) << 16,
+            1,
+        ))
+        .0
     }
 
     pub fn create_sq(&mut self, qid: u16, entries: u32, cqid: u16, address: u64) -> u16 {
         let cdw11 = 1 | (cqid as u32) << 16;
-        self.admin(admin_sqe(1, 0, address, qid as u32 | (entries - 1) << 16, cdw11)).0
+        self.admin(admin_sqe(
+            1,
+            0,
+            address,
+            qid as u32 | (entries - 1) << 16,
+            cdw11,
+        ))
+        .0
     }
 
     pub fn create_pair(&mut self, qid: u16, entries: u32) -> Pair {
@@ -275,7 +326,15 @@ impl Rig {
         self.memory.fill(cq, entries as u64 * 16, 0);
         assert_eq!(self.create_cq(qid, entries, cq), 0);
         assert_eq!(self.create_sq(qid, entries, qid, sq), 0);
-        Pair { qid, entries, sq, cq, tail: 0, head: 0, phase: 1 }
+        Pair {
+            qid,
+            entries,
+            sq,
+            cq,
+            tail: 0,
+            head: 0,
+            phase: 1,
+        }
     }
 }
 
@@ -303,22 +362,25 @@ impl Pair {
     pub fn push(&mut self, rig: &Rig, cid: u16, mut sqe: [u32; 16]) {
         sqe[0] |= (cid as u32) << 16;
         for (index, word) in sqe.into_iter().enumerate() {
-            rig.memory.set_word(self.sq + self.tail as u64 * 64 + index as u64 * 4, word);
+            rig.memory
+                .set_word(self.sq + self.tail as u64 * 64 + index as u64 * 4, word);
         }
         self.tail = (self.tail + 1) % self.entries;
     }
 
     pub fn ring(&self, rig: &Rig) {
-        rig.controller.write32(rig.doorbell(self.qid, false), self.tail);
+        fence(Release);
+        rig.controller
+            .write32(rig.doorbell(self.qid, false), self.tail);
     }
 
     /// The next completion, without telling the controller.
     pub fn peek(&mut self, rig: &Rig) -> Option<Completion> {
         let at = self.cq + self.head as u64 * 16;
-        let dw3 = rig.memory.word(at + 12);
-        if dw3 >> 16 & 1 != self.phase {
+        if rig.memory.phase(at) != self.phase {
             return None;
         }
+        let dw3 = rig.memory.word(at + 12);
         self.head = (self.head + 1) % self.entries;
         if self.head == 0 {
             self.phase ^= 1;
@@ -333,7 +395,8 @@ impl Pair {
     }
 
     pub fn release(&self, rig: &Rig) {
-        rig.controller.write32(rig.doorbell(self.qid, true), self.head);
+        rig.controller
+            .write32(rig.doorbell(self.qid, true), self.head);
     }
 
     pub fn reap(&mut self, rig: &Rig) -> Option<Completion> {
