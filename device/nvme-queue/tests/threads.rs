@@ -1,0 +1,171 @@
+//! Many lanes on host threads against a controller on a thread of its own.
+
+mod controller;
+mod pair;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use controller::{Controller, command};
+use nvme_queue::{Completion, Finish, Patience, Wide};
+use pair::{Pair, word};
+use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
+use warpstore_simt::{Native, Platform, thread, warp};
+
+/// How often each command was finished, by serial number.
+struct Ledger(Vec<AtomicU32>);
+
+impl Finish for Ledger {
+    fn finish(&self, completion: Completion) {
+        assert_eq!(
+            completion.dw0, completion.tag as u32,
+            "the result of another command"
+        );
+        self.0[completion.tag as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Ledger {
+    fn is_finished(&self, serial: u64) -> bool {
+        self.0[serial as usize].load(Ordering::Relaxed) > 0
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Completes `commands` commands in random order, or stops when told to.
+fn serve(mut controller: Controller<Native>, commands: usize, stop: &AtomicBool, seed: u64) {
+    let mut random = seed | 1;
+    let mut left = commands;
+    while left > 0 && !stop.load(Ordering::Relaxed) {
+        controller.fetch();
+        // Up to three at a time, and sometimes none though there are some.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        for turn in 0..random % 4 {
+            let waiting = controller.in_flight.len();
+            if waiting > 0 && controller.has_room() {
+                controller.complete((random >> (8 + turn)) as usize % waiting);
+                left -= 1;
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Every lane of `grid` submits `rounds` commands and waits for every other one of them.
+fn every_command_completes_once(depth: u32, grid: Grid, rounds: u64, seed: u64) {
+    let lanes = u64::from(grid.grid_dim) * u64::from(grid.block_dim);
+    let commands = (lanes * rounds) as usize;
+    let pair = Pair::<Wide>::new(depth);
+    let (queue, controller) = (pair.queue, pair.controller());
+    let ledger = Ledger((0..commands).map(|_| AtomicU32::new(0)).collect());
+    let deadline_ns = Native::now_ns() + LIMIT.as_nanos() as u64;
+    let patience = Patience {
+        deadline_ns,
+        abort: word(),
+    };
+    let stop = AtomicBool::new(false);
+    let launched = std::thread::scope(|scope| {
+        let server = scope.spawn(|| serve(controller, commands, &stop, seed));
+        let workers = Workers {
+            threads: 2,
+            resident_blocks: 4,
+        };
+        let launched = launch(grid, workers, Interleaving::Seeded(seed), &|| {
+            for round in 0..rounds {
+                // Lanes that meet here may be in different rounds.
+                let mask = warp::match_any_sync(warp::active_mask(), round as u32);
+                let serial = thread::index_1d() * rounds + round;
+                queue
+                    .submit(mask, command(serial), serial, &ledger, &patience)
+                    .unwrap();
+                let mut attempt = 0;
+                while round % 2 == 0 && !warp::all_sync(mask, ledger.is_finished(serial)) {
+                    assert_eq!(
+                        patience.exhausted(),
+                        None,
+                        "command {serial} never finished"
+                    );
+                    queue.drain(mask, &ledger);
+                    Native::pause(attempt);
+                    attempt += 1;
+                }
+            }
+        });
+        // What the lanes left behind is drained by this thread.
+        let started = Instant::now();
+        while launched.is_ok() && !(0..commands as u64).all(|serial| ledger.is_finished(serial)) {
+            queue.drain(1, &ledger);
+            if server.is_finished() && queue.drain(1, &ledger) == 0 || started.elapsed() > LIMIT {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        server.join().expect("the controller found nothing wrong");
+        launched
+    });
+    launched.unwrap();
+    for (serial, times) in ledger.0.iter().enumerate() {
+        assert_eq!(times.load(Ordering::Relaxed), 1, "command {serial}");
+    }
+    assert_eq!(queue.faults().total(), 0);
+}
+
+#[test]
+fn a_ring_of_two_serves_whole_warps() {
+    every_command_completes_once(
+        2,
+        Grid {
+            grid_dim: 2,
+            block_dim: 32,
+        },
+        2,
+        11,
+    );
+}
+
+#[test]
+fn a_ring_of_four_serves_many_warps() {
+    for seed in 1..=2 {
+        every_command_completes_once(
+            4,
+            Grid {
+                grid_dim: 3,
+                block_dim: 48,
+            },
+            3,
+            seed,
+        );
+    }
+}
+
+#[test]
+fn a_ring_of_sixty_four_rings_the_cq_doorbell_at_its_cadence() {
+    for seed in 1..=2 {
+        every_command_completes_once(
+            64,
+            Grid {
+                grid_dim: 4,
+                block_dim: 64,
+            },
+            6,
+            seed,
+        );
+    }
+}
+
+#[test]
+fn a_deep_ring_takes_more_lanes_than_slots() {
+    every_command_completes_once(
+        1024,
+        Grid {
+            grid_dim: 6,
+            block_dim: 256,
+        },
+        2,
+        5,
+    );
+}
