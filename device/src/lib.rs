@@ -11,8 +11,8 @@
 //! One definition runs on both runners: compiled for nvptx64 it is PTX, elsewhere it is host
 //! code whose lanes are coroutines. [`prelude`] has what a kernel file imports.
 //!
-//! Which functions are collective: [`Array::line`] and [`Blocks::read`] take a mask, and all
-//! lanes of it must call; everything else is per lane.
+//! Which functions are collective: [`Blocks::read`] takes a mask, and all lanes of it must call;
+//! everything else is per lane, and finds out by itself who can work together.
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(stdarch_nvptx))]
 
@@ -32,6 +32,7 @@ mod panic;
 mod pool;
 mod range;
 mod store;
+mod stripe;
 
 pub use array::{Array, Element};
 pub use blocks::Blocks;
@@ -41,7 +42,8 @@ pub use line::Line;
 pub use memory::{Atomics, DisjointSlice, Global};
 pub use pool::{LIST_BYTES, PAGE_BYTES, Pool};
 pub use range::Range;
-pub use store::{CacheMode, Layout, SsdDesc, Store, StoreDesc};
+pub use store::{CacheMode, SsdDesc, Store, StoreDesc};
+pub use stripe::{Layout, Place, StripeMap};
 pub use warpstore_macros::{kernel, launch_bounds, max_registers};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use warpstore_simt::host;

@@ -16,6 +16,7 @@ pub struct Line<'held, T> {
     /// Byte of `memory` at which the line begins.
     start: u64,
     indices: Indices<u64>,
+    lanes: u32,
     held: PhantomData<&'held T>,
 }
 
@@ -24,6 +25,12 @@ impl<T: Element> Line<'_, T> {
     #[inline(always)]
     pub fn indices(&self) -> Indices<u64> {
         self.indices.clone()
+    }
+
+    /// The lanes that hold the line together: the mask for collectives inside the closure.
+    #[inline(always)]
+    pub fn lanes(&self) -> u32 {
+        self.lanes
     }
 
     /// The element at `index` of the array, or `None` if it lies in another line. Per lane.
@@ -38,20 +45,19 @@ impl<T: Element> Line<'_, T> {
 }
 
 impl<T: Element> Array<T> {
-    /// Pins the line that holds element `index` once for the whole warp, and gives it to `body`.
-    /// Reads inside need no atomic and no validation.
+    /// Holds the line of element `index` while `body` uses it. Reads inside need no atomic and no
+    /// validation.
     ///
-    /// Collective over `mask`, all lanes with an index of the same line. The line is let go when
-    /// every lane has left the closure, so an early return inside it leaves nobody waiting. A
-    /// line that finds no slot in the cache is held in a buffer beside it.
+    /// Any lanes may call. Converged lanes that want the same line share one pin and run `body`
+    /// together ([`Line::lanes`]), which for a warp that walks a line means all of them. The line
+    /// is let go when each of them has left the closure, so an early return inside it leaves
+    /// nobody waiting. A line that finds no slot in the cache is held in a buffer beside it.
     ///
     /// # Errors
-    /// Warp-uniform: `index` is outside the array, or the SSD or its queue failed. `body` has not
-    /// run then.
+    /// `index` is outside the array, or the SSD or its queue failed. `body` has not run then.
     #[inline(always)]
     pub fn line<R>(
         &self,
-        mask: u32,
         index: u64,
         body: impl FnOnce(&Line<'_, T>) -> R,
     ) -> Result<R, IoError> {
@@ -59,11 +65,12 @@ impl<T: Element> Array<T> {
             return Err(IoError::out_of_range(index));
         }
         let line = self.line_of(index);
+        let mask = warp::match_any_u64_sync(warp::active_mask(), line);
         let held = fetch::hold(self.store(), line, mask);
         if let Some(error) = IoError::from_bits(held.error) {
             return Err(error);
         }
-        let result = body(&self.held_line(held, index));
+        let result = body(&self.held_line(held, index, mask));
         warp::sync_mask(mask);
         if warp::lane_id() == warp::leader(mask) {
             fetch::let_go(self.store(), line, held);
@@ -72,7 +79,7 @@ impl<T: Element> Array<T> {
     }
 
     #[inline(always)]
-    fn held_line(&self, held: fetch::Chunk, index: u64) -> Line<'_, T> {
+    fn held_line(&self, held: fetch::Chunk, index: u64, lanes: u32) -> Line<'_, T> {
         let desc = self.store().desc();
         let pool = if held.high == 0 { &desc.slots } else { &desc.bounce };
         let first = self.first_index_of_line(index);
@@ -82,6 +89,7 @@ impl<T: Element> Array<T> {
             memory: pool.memory,
             start: held.low << pool.shift,
             indices: first..end,
+            lanes,
             held: PhantomData,
         }
     }

@@ -4,7 +4,7 @@
 // a kernel starts and stay unchanged while kernels run (`Store::from_raw`), so shared references
 // to them are sound; all memory that changes is reached through cells.
 
-use core::num::{NonZeroU32, NonZeroU64};
+use core::num::NonZeroU32;
 
 use line_cache::LineTable;
 use nvme_queue::{Patience, Queue, QueueDesc, Wide};
@@ -13,16 +13,7 @@ use warpstore_simt::{Device, Native, NativeCell, NativeCells, Platform, System, 
 
 use crate::errors::ErrorRing;
 use crate::pool::Pool;
-
-/// How lines lie on the SSDs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Layout {
-    /// Line by line, or stripe unit by stripe unit, round robin.
-    Stripe = 0,
-    /// Every SSD holds everything; each warp reads from its own.
-    Replicate = 1,
-}
+use crate::stripe::{Place, StripeMap};
 
 /// What an access does on its way to the SSD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,20 +41,16 @@ pub struct SsdDesc {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct StoreDesc {
-    /// Address of `ssds × queues_per_ssd` queue descriptions.
+    /// Address of `map.ssds × queues_per_ssd` queue descriptions.
     pub queues: u64,
-    /// Address of `ssds` SSD descriptions.
+    /// Address of `map.ssds` SSD descriptions.
     pub ssd_table: u64,
-    /// Number of SSDs.
-    pub ssds: NonZeroU32,
+    /// How lines lie on the SSDs.
+    pub map: StripeMap,
     /// Queue pairs of each SSD.
     pub queues_per_ssd: NonZeroU32,
-    /// How lines lie on the SSDs.
-    pub layout: Layout,
     /// What an access does on its way.
     pub mode: CacheMode,
-    /// Lines of a stripe unit.
-    pub stripe_lines: NonZeroU64,
     /// The line table.
     pub table: LineTable<Native>,
     /// The cache's slots.
@@ -94,15 +81,6 @@ unsafe impl Send for Store {}
 // SAFETY: as for Send.
 unsafe impl Sync for Store {}
 
-/// A line's place.
-#[derive(Clone, Copy)]
-pub(crate) struct Route {
-    /// Index of the SSD.
-    pub ssd: u32,
-    /// Line on that SSD, counted from the store's first LBA.
-    pub line: u64,
-}
-
 impl Store {
     /// Takes the description at `address`.
     ///
@@ -124,14 +102,14 @@ impl Store {
     /// Number of SSDs.
     #[inline(always)]
     pub fn ssds(self) -> u32 {
-        self.desc().ssds.get()
+        self.desc().map.ssds.get()
     }
 
     /// Number of queue pairs of all SSDs.
     #[inline(always)]
     fn queues(self) -> NonZeroU32 {
         let desc = self.desc();
-        desc.ssds.saturating_mul(desc.queues_per_ssd)
+        desc.map.ssds.saturating_mul(desc.queues_per_ssd)
     }
 
     /// Queue `index` (SSD × queues per SSD + queue); beyond the last, the first.
@@ -149,7 +127,7 @@ impl Store {
     #[inline(always)]
     fn ssd<'kernel>(self, index: u32) -> &'kernel SsdDesc {
         let desc = self.desc();
-        let index = if index < desc.ssds.get() { index } else { 0 };
+        let index = if index < desc.map.ssds.get() { index } else { 0 };
         let ssd = (desc.ssd_table as *const SsdDesc).wrapping_add(index as usize);
         // SAFETY: the index is below the length of the table, which is immutable.
         unsafe { &*ssd }
@@ -170,25 +148,15 @@ impl Store {
         warp_index().wrapping_add(turn) % self.queues()
     }
 
-    /// Where line `line` of the store lies.
+    /// Where line `line` of the store lies, for this warp.
     #[inline(always)]
-    pub(crate) fn route(self, line: u64) -> Route {
-        let desc = self.desc();
-        if desc.layout == Layout::Replicate {
-            return Route { ssd: warp_index() % desc.ssds, line };
-        }
-        if desc.ssds.get() == 1 {
-            return Route { ssd: 0, line };
-        }
-        let (unit, within) = (line / desc.stripe_lines, line % desc.stripe_lines);
-        let ssds = NonZeroU64::from(desc.ssds);
-        let line = (unit / ssds) * desc.stripe_lines.get() + within;
-        Route { ssd: (unit % ssds) as u32, line }
+    pub(crate) fn route(self, line: u64) -> Place {
+        self.desc().map.place(line, warp_index())
     }
 
     /// The command that reads a whole line into piece `index` of `pool`.
     #[inline(always)]
-    pub(crate) fn read_line(self, route: Route, pool: &Pool, index: u64) -> Sqe {
+    pub(crate) fn read_line(self, route: Place, pool: &Pool, index: u64) -> Sqe {
         let ssd = self.ssd(route.ssd);
         let shift = pool.shift - ssd.lba_shift;
         let (prp1, prp2) = pool.prps(index);
@@ -200,7 +168,7 @@ impl Store {
     /// piece `index` of `pool`.
     #[inline(always)]
     pub(crate) fn read_block(self, ssd: u32, block: u64, pool: &Pool, index: u64) -> Sqe {
-        self.read_line(Route { ssd, line: block }, pool, index)
+        self.read_line(Place { ssd, line: block }, pool, index)
     }
 
     /// The bound of a wait that begins now.

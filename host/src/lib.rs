@@ -1,1 +1,30 @@
-//! Session, memory and the two runners: CUDA and host threads.
+//! The host side: opens SSDs and a store, gives kernels memory and runs them.
+//!
+//! ```text
+//! Configuration ─► Session::open ─┬─ runner: CUDA context and modules, or host threads
+//!                                 ├─ ssd: model, bring-up by driver-vfio, media
+//!                                 ├─ store: rings, queue words, line table, slots ─► StoreDesc
+//!                                 └─ resident: the emulated SSDs as a kernel (GPU only)
+//! create_array, memory, launch(kernel, config, args), counts, close
+//! ```
+//!
+//! This is the only room that knows CUDA. The driver is loaded at run time, so the crate builds
+//! and runs where there is none.
+
+mod config;
+pub mod cuda;
+mod error;
+mod memory;
+mod resident;
+mod runner;
+mod session;
+mod ssd;
+mod store;
+
+pub use config::{BlocksConfig, Configuration, Medium, SsdConfig, Target};
+pub use error::Error;
+pub use memory::{Buffer, Place};
+pub use nvme_model::Profile;
+pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
+pub use session::{Counts, Memory, Session};
+pub use warpstore_device as device;

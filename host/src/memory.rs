@@ -6,6 +6,8 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 
+use warpstore_device::launch::StatusSlot;
+use warpstore_device::parts::simt::{Device, NativeBytes, NativeCell, NativeCells, Scope, Word};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
@@ -165,6 +167,67 @@ impl Buffer {
             }
             (None, _) => unreachable!("only GPU memory has no host address"),
         }
+    }
+
+    /// Copies the bytes of a plain description to byte `offset`, while no kernel uses that part.
+    ///
+    /// # Panics
+    /// If it does not fit.
+    pub(crate) fn write_plain<T: Copy>(&self, offset: usize, value: &T) -> Result<(), Error> {
+        self.check(offset, size_of::<T>());
+        let from = (&raw const *value).cast::<u8>();
+        match (self.host_address(), &self.owner) {
+            // SAFETY: the range lies inside the allocation (checked) and cannot overlap a value
+            // of the caller's; bytes are copied untyped, so padding is no matter.
+            (Some(to), _) => unsafe {
+                std::ptr::copy_nonoverlapping(from, to.add(offset), size_of::<T>());
+            },
+            (None, Owner::Device(memory, stream)) => {
+                let to = memory.address() + offset as u64;
+                // SAFETY: the range lies inside the allocation (checked), the value is live.
+                unsafe { stream.upload_raw(to, from, size_of::<T>()) }?;
+            }
+            (None, _) => unreachable!("only GPU memory has no host address"),
+        }
+        Ok(())
+    }
+
+    /// `len` words from byte `offset` on as shared words.
+    ///
+    /// # Panics
+    /// If the buffer has fewer than `len` words.
+    pub(crate) fn cells<T: Word, S: Scope>(&self, offset: usize, len: u64) -> NativeCells<T, S> {
+        self.check(offset, len as usize * size_of::<T>());
+        let address = self.address() + offset as u64;
+        // SAFETY: the words lie inside the allocation (checked); the session keeps the buffer
+        // as long as kernels and controllers that know the handle run.
+        unsafe { NativeCells::new(address as *mut T, len) }
+    }
+
+    /// The first `len` bytes as bytes that kernels read.
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    pub(crate) fn bytes(&self, len: u64) -> NativeBytes<Device> {
+        self.check(0, len as usize);
+        // SAFETY: as in `cells`; allocations are aligned to at least 256 bytes.
+        unsafe { NativeBytes::new(self.address() as *mut u8, len) }
+    }
+
+    /// The word at byte `offset` as a shared word.
+    ///
+    /// # Panics
+    /// If it does not lie inside.
+    pub(crate) fn cell<T: Word, S: Scope>(&self, offset: usize) -> NativeCell<T, S> {
+        self.check(offset, size_of::<T>());
+        let address = self.address() + offset as u64;
+        // SAFETY: as in `cells`.
+        unsafe { NativeCell::new(address as *mut T) }
+    }
+
+    /// The buffer's first words as the status slot of a launch.
+    pub(crate) fn status_slot(&self) -> StatusSlot {
+        StatusSlot::new(self.cells(0, StatusSlot::WORDS))
     }
 
     fn check(&self, offset: usize, len: usize) {

@@ -28,3 +28,13 @@ pub fn nvme_controllers(controllers: Controllers) {
     let workers = (thread::grid_size() / 32) as u32;
     nvme_model::serve::<32>(controllers.0, worker, workers);
 }
+
+/// Writes the kernels' clock ([`thread::now_ns`]) to `clock[0]`, so that the host can name a
+/// deadline in it.
+#[kernel]
+#[launch_bounds(32)]
+pub fn read_clock(mut clock: DisjointSlice<u64>) {
+    if thread::index_1d() == 0 {
+        clock.set(0, thread::now_ns());
+    }
+}

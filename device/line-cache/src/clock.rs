@@ -77,7 +77,10 @@ impl<P: Platform> LineTable<P> {
     #[inline(always)]
     fn take_free(self, slot: u32) -> bool {
         // Ordering: [LC-7] pairs with `give_back`.
-        self.owner.at(u64::from(slot)).compare_exchange(FREE, CLAIMED, Order::Acquire).is_ok()
+        self.owner
+            .at(u64::from(slot))
+            .compare_exchange(FREE, CLAIMED, Order::Acquire)
+            .is_ok()
     }
 
     /// Evicts `line` from `slot` if it is there, unused and unmarked.
@@ -97,11 +100,16 @@ impl<P: Platform> LineTable<P> {
         // Ordering: [LC-4] acquires the fetch that filled the slot, [LC-6] the unpins; [LC-8]
         // releases what was done to the line. [LC-2] the doorbell's fence orders it before the
         // overwriting.
-        if cell.compare_exchange(meta.bits(), meta.evicted().bits(), Order::AcqRel).is_err() {
+        if cell
+            .compare_exchange(meta.bits(), meta.evicted().bits(), Order::AcqRel)
+            .is_err()
+        {
             return false;
         }
         // Ordering: relaxed; after the store of `attach`, which the exchange acquired ([LC-4]).
-        self.owner.at(u64::from(slot)).store(CLAIMED, Order::Relaxed);
+        self.owner
+            .at(u64::from(slot))
+            .store(CLAIMED, Order::Relaxed);
         true
     }
 }

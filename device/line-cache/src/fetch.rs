@@ -54,12 +54,18 @@ impl<P: Platform> LineTable<P> {
         let busy = Meta::busy(meta.version(), 0).bits();
         // Ordering: [LC-8] pairs with the release of whoever left the line not resident.
         match cell.compare_exchange(meta.bits(), busy, Order::Acquire) {
-            Ok(_) => Some(Claim { line, version: meta.version() }),
+            Ok(_) => Some(Claim {
+                line,
+                version: meta.version(),
+            }),
             // A late reader or the clock has changed the hint: one more attempt.
             Err(found) if meta.same_but_hint(Meta::from_bits(found)) => cell
                 .compare_exchange(found, busy, Order::Acquire)
                 .ok()
-                .map(|_| Claim { line, version: meta.version() }),
+                .map(|_| Claim {
+                    line,
+                    version: meta.version(),
+                }),
             Err(_) => None,
         }
     }
@@ -71,11 +77,19 @@ impl<P: Platform> LineTable<P> {
         let Claim { line, version } = claim;
         let slot = slot.into_index();
         // Ordering: relaxed; the release of `publish` carries it to whoever evicts ([LC-4]).
-        self.owner.at(u64::from(slot)).store(occupant(line), Order::Relaxed);
+        self.owner
+            .at(u64::from(slot))
+            .store(occupant(line), Order::Relaxed);
         // Ordering: [LC-5] sets bits of a word that is ours; the doorbell's fence carries it to
         // the finisher.
-        self.meta.at(line).fetch_or(Meta::slot_bits(slot), Order::Relaxed);
-        Fetch { line, slot, version }
+        self.meta
+            .at(line)
+            .fetch_or(Meta::slot_bits(slot), Order::Relaxed);
+        Fetch {
+            line,
+            slot,
+            version,
+        }
     }
 
     /// The fetch that a line is BUSY with, for a finisher that knows only the line. None if the
@@ -84,8 +98,14 @@ impl<P: Platform> LineTable<P> {
     pub fn fetch_of(self, line: u64) -> Option<Fetch> {
         // Ordering: relaxed; the completion came after the doorbell, which came after `attach`.
         let meta = Meta::from_bits(self.meta.at(line).load(Order::Relaxed));
-        let Look::Busy(meta) = meta.look() else { return None };
-        Some(Fetch { line, slot: meta.slot(), version: meta.version() })
+        let Look::Busy(meta) = meta.look() else {
+            return None;
+        };
+        Some(Fetch {
+            line,
+            slot: meta.slot(),
+            version: meta.version(),
+        })
     }
 
     /// Makes a fetched line resident: the word names slot and version already. The bytes are in
@@ -105,7 +125,11 @@ impl<P: Platform> LineTable<P> {
     /// (A command that timed out ends neither way: its slot stays claimed.)
     #[inline(always)]
     pub fn fail(self, fetch: Fetch, failure: Failure) {
-        let Fetch { line, slot, version } = fetch;
+        let Fetch {
+            line,
+            slot,
+            version,
+        } = fetch;
         // The slot first, so that whoever sees FAILED and claims again finds it: with one slot
         // there is no other. The word names it a little longer, but while BUSY nobody goes there.
         self.give_back(slot);
@@ -122,11 +146,18 @@ impl<P: Platform> LineTable<P> {
     /// names a fetch that is no more.
     #[inline(always)]
     pub fn lose(self, fetch: Fetch, failure: Failure) {
-        let Fetch { line, slot, version } = fetch;
+        let Fetch {
+            line,
+            slot,
+            version,
+        } = fetch;
         let busy = Meta::busy(version, slot).bits();
         let failed = Meta::failed(version.wrapping_add(1), failure).bits();
         // Ordering: [LC-8] and [LC-5] as in `fail`.
-        let before = self.meta.at(line).fetch_add(failed.wrapping_sub(busy), Order::Release);
+        let before = self
+            .meta
+            .at(line)
+            .fetch_add(failed.wrapping_sub(busy), Order::Release);
         debug_assert!(is_busy(before), "line {line} was lost without a fetch");
     }
 

@@ -31,7 +31,9 @@ impl<P: Platform> LineTable<P> {
         // Ordering: relaxed; the compare-exchange confirms the word.
         let mut meta = Meta::from_bits(cell.load(Order::Relaxed));
         for _ in 0..PIN_ATTEMPTS {
-            let Look::Hit(_) = meta.look() else { return Err(NotPinned::Look(meta.look())) };
+            let Look::Hit(_) = meta.look() else {
+                return Err(NotPinned::Look(meta.look()));
+            };
             if meta.pins() == MAX_PINS {
                 return Err(NotPinned::Full);
             }
@@ -48,7 +50,13 @@ impl<P: Platform> LineTable<P> {
     #[inline(always)]
     pub fn unpin(self, line: u64) {
         // Ordering: [LC-6] what the pin's holder did in the slot, before an eviction.
-        let before = self.meta.at(line).fetch_add(PIN_ONE.wrapping_neg(), Order::Release);
-        debug_assert!(Meta::from_bits(before).pins() > 0, "line {line} was not pinned");
+        let before = self
+            .meta
+            .at(line)
+            .fetch_add(PIN_ONE.wrapping_neg(), Order::Release);
+        debug_assert!(
+            Meta::from_bits(before).pins() > 0,
+            "line {line} was not pinned"
+        );
     }
 }

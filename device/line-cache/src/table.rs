@@ -52,9 +52,18 @@ impl<P: Platform> LineTable<P> {
         order: ReadOrder,
         zero: u64,
     ) -> Self {
-        debug_assert!(owner.len() <= u64::from(MAX_SLOTS), "a slot index has 28 bits");
+        debug_assert!(
+            owner.len() <= u64::from(MAX_SLOTS),
+            "a slot index has 28 bits"
+        );
         debug_assert!(zero == 0, "`zero` shifts the table's index");
-        Self { meta, owner, hand, order, zero }
+        Self {
+            meta,
+            owner,
+            hand,
+            order,
+            zero,
+        }
     }
 
     /// Number of lines.
@@ -82,7 +91,11 @@ impl<P: Platform> LineTable<P> {
     pub fn open(self, line: u64) -> Meta {
         // Ordering: [LC-1] pairs with the release of `publish`; [HW-1] on the other path,
         // where the slot's address depends on this load.
-        let order = if self.is_strict() { Order::Acquire } else { Order::Relaxed };
+        let order = if self.is_strict() {
+            Order::Acquire
+        } else {
+            Order::Relaxed
+        };
         Meta::from_bits(self.meta.at(line).load(order))
     }
 

@@ -33,7 +33,11 @@ impl Cache {
         let meta = cells(&vec![0; lines]);
         let owner = cells(&vec![0; slots]);
         let table = LineTable::new(meta, owner, cell(0), order, 0);
-        Self { table, meta, data: cells(&vec![0; 2 * slots]) }
+        Self {
+            table,
+            meta,
+            data: cells(&vec![0; 2 * slots]),
+        }
     }
 
     /// As `new`, with line 0 resident in slot 0, not referenced, the hand before slot 0.
@@ -95,7 +99,9 @@ impl Cache {
     /// One optimistic read. A validated one holds the bytes of the version it opened.
     fn read(self, line: u64) -> bool {
         let opened = self.table.open(line);
-        let Look::Hit(meta) = opened.look() else { return false };
+        let Look::Hit(meta) = opened.look() else {
+            return false;
+        };
         self.read_opened(line, meta)
     }
 
@@ -103,7 +109,11 @@ impl Cache {
         let bytes = self.bytes(meta.slot());
         let valid = self.table.validate(line, meta, bytes[0] | bytes[1]);
         if valid {
-            assert_eq!(bytes, [value(line, meta.version()); 2], "torn read of line {line}");
+            assert_eq!(
+                bytes,
+                [value(line, meta.version()); 2],
+                "torn read of line {line}"
+            );
         }
         valid
     }
@@ -204,7 +214,9 @@ fn a_waiter_and_the_publication() {
         let fetch = cache.begin(0).expect("an empty cache has room");
         let waiter = move || {
             let outcome = cache.wait(0, fetch.version);
-            let Outcome::Ready(meta) = outcome else { panic!("published, not {outcome:?}") };
+            let Outcome::Ready(meta) = outcome else {
+                panic!("published, not {outcome:?}")
+            };
             assert!(cache.read_opened(0, meta), "nothing evicts here");
         };
         let finisher = move || {
@@ -247,8 +259,15 @@ fn a_fill_and_a_late_mark() {
         cache.table.touch(0, cache.word(0));
         let opened = cache.table.open(0);
         assert_eq!(opened.pins(), 0);
-        assert_eq!(cache.table.victim(1), None, "the clock takes the mark first");
-        assert!(cache.read_opened(0, opened), "the mark is no part of the comparison");
+        assert_eq!(
+            cache.table.victim(1),
+            None,
+            "the clock takes the mark first"
+        );
+        assert!(
+            cache.read_opened(0, opened),
+            "the mark is no part of the comparison"
+        );
     });
 }
 
@@ -306,10 +325,19 @@ fn a_pinned_writer_and_an_eviction() {
             }
             pinned
         };
-        let evictor = move || cache.table.victim(2).map(|_| cache.data.at(0).load(Order::Relaxed));
+        let evictor = move || {
+            cache
+                .table
+                .victim(2)
+                .map(|_| cache.data.at(0).load(Order::Relaxed))
+        };
         let (written, found) = race(beginning, writer, evictor);
         if let Some(found) = found {
-            assert_eq!(found == PARTIAL, written, "the write is seen, or was refused");
+            assert_eq!(
+                found == PARTIAL,
+                written,
+                "the write is seen, or was refused"
+            );
         }
     });
 }
@@ -347,7 +375,10 @@ fn a_failure_and_its_waiter() {
         let waiter = move || {
             assert_eq!(cache.wait(0, fetch.version), Outcome::Failed(failure));
             let claim = cache.claim(0).expect("a failed line may be claimed");
-            let slot = cache.table.victim(1).expect("its slot was free before it failed");
+            let slot = cache
+                .table
+                .victim(1)
+                .expect("its slot was free before it failed");
             assert_eq!(cache.bytes(slot.slot()), [PARTIAL; 2]);
             cache.finish(cache.table.attach(claim, slot));
         };
@@ -368,7 +399,9 @@ fn a_claim_sees_the_lines_past() {
     };
     let failed: Past = |cache, slot| {
         if let Some(claim) = cache.claim(0) {
-            cache.table.fail(cache.table.attach(claim, slot), Failure::new(0, 1));
+            cache
+                .table
+                .fail(cache.table.attach(claim, slot), Failure::new(0, 1));
         }
     };
     for past in [evicted, released, failed] {
@@ -382,7 +415,11 @@ fn a_claim_sees_the_lines_past() {
             };
             let claimer = move || {
                 if cache.claim(0).is_some() {
-                    assert_eq!(ssd.load(Order::Relaxed), 1, "the fetch overtook the write-back");
+                    assert_eq!(
+                        ssd.load(Order::Relaxed),
+                        1,
+                        "the fetch overtook the write-back"
+                    );
                 }
             };
             race(beginning, owner, claimer);
@@ -395,8 +432,11 @@ fn a_claim_sees_the_lines_past() {
 fn two_victims_and_one_slot() {
     check(2, |beginning| {
         let cache = Cache::with_line_0(3, 1);
-        let (left, right) =
-            race(beginning, move || cache.fill(1).is_some(), move || cache.fill(2).is_some());
+        let (left, right) = race(
+            beginning,
+            move || cache.fill(1).is_some(),
+            move || cache.fill(2).is_some(),
+        );
         assert!(left || right, "the slot is not lost");
         let resident = (0..3).filter(|&line| cache.read(line)).count();
         assert_eq!(resident, 1, "one slot holds one line");

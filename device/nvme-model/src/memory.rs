@@ -7,11 +7,17 @@
 // UNSAFETY: addresses enter through `Image::new`, whose caller vouches for all that the image
 // names, and become a `Span` only after a bounds check; every access is bounded by its span.
 
-use warpstore_simt::{
-    Cell, Device, Native, NativeCell, NativeCells, Order, Platform, System, warp,
-};
+#[cfg(not(target_arch = "nvptx64"))]
+mod shared;
+mod span;
 
-use crate::layout::{self, header};
+use warpstore_simt::{Cell, Device, Native, NativeCell, NativeCells, Order, Platform, System};
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) use shared::SharedWords;
+pub(crate) use span::{DmaRanges, Span};
+
+use crate::layout::header;
 
 /// A controller's service image: words at fixed offsets from one address.
 ///
@@ -83,10 +89,8 @@ impl Image {
         let [address, size] = self.read_pair(header::MEDIA);
         let inside = len <= size && offset <= size - len;
         if inside {
-            Some(Span {
-                address: address.wrapping_add(offset),
-                len,
-            })
+            // SAFETY: inside the media, which are valid by the contract of `new`.
+            Some(unsafe { Span::new(address.wrapping_add(offset), len) })
         } else {
             None
         }
@@ -95,11 +99,9 @@ impl Image {
     /// The entries of one ring of a live queue: `address` is the record word that names it.
     #[inline(always)]
     pub(crate) fn ring(self, address: u64, entries: u32, entry_bytes: u32) -> Span {
-        // The controller checked the ring against the DMA ranges when it created the queue.
-        Span {
-            address: self.read(address),
-            len: entries as u64 * entry_bytes as u64,
-        }
+        let len = entries as u64 * entry_bytes as u64;
+        // SAFETY: the controller found the whole ring in a DMA range when it created the queue.
+        unsafe { Span::new(self.read(address), len) }
     }
 
     /// The value of a doorbell: `address` is the record word that names it.
@@ -148,209 +150,6 @@ impl Image {
     #[inline(always)]
     pub(crate) fn persist(self) -> bool {
         true
-    }
-}
-
-/// The DMA ranges of a controller, with the last range found.
-#[derive(Clone, Copy)]
-pub(crate) struct DmaRanges {
-    image: Image,
-    start: u64,
-    end: u64,
-}
-
-impl DmaRanges {
-    /// The ranges that are mapped at `image`'s controller.
-    #[inline(always)]
-    pub(crate) fn of(image: Image) -> Self {
-        Self {
-            image,
-            start: 0,
-            end: 0,
-        }
-    }
-
-    /// The `len` bytes at `address`, if one mapped range holds them all.
-    #[inline(always)]
-    pub(crate) fn span(&mut self, address: u64, len: u64) -> Option<Span> {
-        let span = Span { address, len };
-        if span.inside(self.start, self.end) {
-            return Some(span);
-        }
-        let count = self.image.read(header::RANGES);
-        let mut index = 0;
-        while index < count {
-            let [start, end] = self.image.read_pair(layout::range(index));
-            if span.inside(start, end) {
-                self.start = start;
-                self.end = end;
-                return Some(span);
-            }
-            index += 1;
-        }
-        None
-    }
-}
-
-/// Memory that was checked to be within the controller's reach.
-#[derive(Clone, Copy)]
-pub(crate) struct Span {
-    address: u64,
-    len: u64,
-}
-
-impl Span {
-    /// No memory.
-    pub(crate) const EMPTY: Self = Self { address: 0, len: 0 };
-
-    #[inline(always)]
-    fn inside(self, start: u64, end: u64) -> bool {
-        self.address >= start && self.address <= end && self.len <= end - self.address
-    }
-
-    /// Length in bytes.
-    #[inline(always)]
-    pub(crate) fn len(self) -> u64 {
-        self.len
-    }
-
-    /// True if address and length are multiples of 16.
-    #[inline(always)]
-    pub(crate) fn is_aligned(self) -> bool {
-        (self.address | self.len).is_multiple_of(16)
-    }
-
-    /// The `len` bytes from `offset` on, cut at the end of the span.
-    #[inline(always)]
-    pub(crate) fn part(self, offset: u64, len: u64) -> Self {
-        let offset = if offset < self.len { offset } else { self.len };
-        let rest = self.len - offset;
-        Self {
-            address: self.address.wrapping_add(offset),
-            len: if len < rest { len } else { rest },
-        }
-    }
-
-    /// The span that lane `source` of the warp holds.
-    #[inline(always)]
-    pub(crate) fn of_lane(self, mask: u32, source: u32) -> Self {
-        Self {
-            address: warp::shuffle_sync(mask, self.address, source),
-            len: warp::shuffle_sync(mask, self.len, source),
-        }
-    }
-
-    #[inline(always)]
-    fn holds(self, offset: u64, bytes: u64) -> bool {
-        bytes <= self.len && offset <= self.len - bytes
-    }
-
-    #[inline(always)]
-    fn words(self, offset: u64) -> NativeCells<u64, System> {
-        // SAFETY: callers check `holds` for the two words first; spans are reachable memory, and
-        // 16-byte accesses are made only where `is_aligned` or the ring's alignment says so.
-        unsafe { NativeCells::new(self.address.wrapping_add(offset) as *mut u64, 2) }
-    }
-
-    /// 16 bytes at `offset`, zeros beyond the end.
-    #[inline(always)]
-    pub(crate) fn load16(self, offset: u64) -> [u64; 2] {
-        if self.holds(offset, 16) {
-            Native::load_pair::<System>(self.words(offset), 0)
-        } else {
-            [0; 2]
-        }
-    }
-
-    /// Writes 16 bytes at `offset`; nothing beyond the end.
-    #[inline(always)]
-    pub(crate) fn store16(self, offset: u64, pair: [u64; 2]) {
-        if self.holds(offset, 16) {
-            Native::store_pair::<System>(self.words(offset), 0, pair);
-        }
-    }
-
-    /// Writes a CQE at `offset`, the word with the phase last.
-    #[inline(always)]
-    pub(crate) fn publish16(self, offset: u64, pair: [u64; 2]) {
-        if !self.holds(offset, 16) {
-            return;
-        }
-        if cfg!(target_arch = "nvptx64") {
-            // One 16-byte store: a reader sees all of it or nothing.
-            Native::store_pair::<System>(self.words(offset), 0, pair);
-        } else {
-            self.word(offset).store(pair[0], Order::Relaxed);
-            self.word(offset + 8).store(pair[1], Order::Release);
-        }
-    }
-
-    #[inline(always)]
-    fn word(self, offset: u64) -> NativeCell<u64, System> {
-        // SAFETY: callers check `holds` first; rings and PRP lists are 8-byte aligned.
-        unsafe { NativeCell::new(self.address.wrapping_add(offset) as *mut u64) }
-    }
-
-    /// 8 bytes at `offset` of an 8-byte aligned span, zero beyond the end.
-    #[inline(always)]
-    pub(crate) fn load8(self, offset: u64) -> u64 {
-        if self.holds(offset, 8) {
-            self.word(offset).load(Order::Relaxed)
-        } else {
-            0
-        }
-    }
-
-    #[inline(always)]
-    fn half(self, offset: u64) -> NativeCell<u32, System> {
-        // SAFETY: callers check `holds` first; buffers are 4-byte aligned (PRP offsets are).
-        unsafe { NativeCell::new(self.address.wrapping_add(offset) as *mut u32) }
-    }
-
-    /// 4 bytes at `offset`, zero beyond the end.
-    #[inline(always)]
-    pub(crate) fn load4(self, offset: u64) -> u32 {
-        if self.holds(offset, 4) {
-            self.half(offset).load(Order::Relaxed)
-        } else {
-            0
-        }
-    }
-
-    /// Writes 4 bytes at `offset`; nothing beyond the end.
-    #[inline(always)]
-    pub(crate) fn store4(self, offset: u64, value: u32) {
-        if self.holds(offset, 4) {
-            self.half(offset).store(value, Order::Relaxed);
-        }
-    }
-
-    /// Copies `from` here, as far as both reach: the host's one-lane form of a transfer.
-    ///
-    /// Word by word and atomic, because other queues may move the same blocks meanwhile.
-    #[cfg(not(target_arch = "nvptx64"))]
-    pub(crate) fn copy_from(self, from: Span) {
-        use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-        let len = self.len.min(from.len);
-        let wide = if (self.address | from.address).is_multiple_of(8) {
-            len & !7
-        } else {
-            0
-        };
-        for offset in (0..wide).step_by(8) {
-            // SAFETY: below both lengths, and both addresses are multiples of 8.
-            let source = unsafe { AtomicU64::from_ptr((from.address + offset) as *mut u64) };
-            // SAFETY: as above.
-            let target = unsafe { AtomicU64::from_ptr((self.address + offset) as *mut u64) };
-            target.store(source.load(Relaxed), Relaxed);
-        }
-        for offset in (wide..len & !3).step_by(4) {
-            // SAFETY: below both lengths; transfers are 4-byte aligned (PRP offsets are).
-            let source = unsafe { AtomicU32::from_ptr((from.address + offset) as *mut u32) };
-            // SAFETY: as above.
-            let target = unsafe { AtomicU32::from_ptr((self.address + offset) as *mut u32) };
-            target.store(source.load(Relaxed), Relaxed);
-        }
     }
 }
 
@@ -415,64 +214,5 @@ impl Service {
         // SAFETY: the stop word is valid by the contract of `new`.
         let stop = unsafe { NativeCell::<u32, System>::new(self.stop) }.load(Order::Relaxed);
         stop != 0 || Native::now_ns() >= self.deadline_ns
-    }
-}
-
-/// Zeroed words that agents share, 128-byte aligned: an image, or doorbells, in host memory.
-#[cfg(not(target_arch = "nvptx64"))]
-pub(crate) struct SharedWords {
-    lines: Box<[Line]>,
-}
-
-/// The words of one cache-line pair.
-#[cfg(not(target_arch = "nvptx64"))]
-#[repr(align(128))]
-#[derive(Default)]
-struct Line([core::sync::atomic::AtomicU64; 16]);
-
-#[cfg(not(target_arch = "nvptx64"))]
-impl SharedWords {
-    /// At least `words` zeros.
-    pub(crate) fn zeroed(words: u64) -> Self {
-        let lines = words.div_ceil(16) as usize;
-        Self {
-            lines: (0..lines).map(|_| Line::default()).collect(),
-        }
-    }
-
-    /// Address of the first word.
-    pub(crate) fn address(&self) -> u64 {
-        self.lines.as_ptr().expose_provenance() as u64
-    }
-
-    /// Word `index`.
-    pub(crate) fn word(&self, index: u64) -> &core::sync::atomic::AtomicU64 {
-        &self.lines[index as usize / 16].0[index as usize % 16]
-    }
-
-    /// The 32-bit word at byte `offset`, a multiple of 4.
-    pub(crate) fn half(&self, offset: u64) -> u32 {
-        self.half_cell(offset).load(Order::Relaxed)
-    }
-
-    /// Sets the 32-bit word at byte `offset`, a multiple of 4.
-    pub(crate) fn set_half(&self, offset: u64, value: u32) {
-        self.half_cell(offset).store(value, Order::Relaxed);
-    }
-
-    fn half_cell(&self, offset: u64) -> NativeCell<u32, System> {
-        let inside = offset.is_multiple_of(4) && offset < self.lines.len() as u64 * 128;
-        assert!(inside, "no 32-bit word at byte {offset}");
-        // SAFETY: aligned and inside, as just checked; atomics may be written through a shared
-        // reference.
-        unsafe { NativeCell::new((self.address() + offset) as *mut u32) }
-    }
-
-    /// The image that lies in these words.
-    pub(crate) fn image(&self) -> Image {
-        // Atomics may be written through a shared reference, so through this pointer too.
-        Image {
-            words: self.lines.as_ptr().cast_mut().cast(),
-        }
     }
 }

@@ -72,12 +72,19 @@ impl Stream {
     /// # Safety
     /// `to` is valid for `bytes.len()` bytes and no kernel accesses them meanwhile.
     pub unsafe fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), CudaError> {
+        // SAFETY: the source is a live slice, the target is vouched for by the caller.
+        unsafe { self.upload_raw(to, bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Copies `len` bytes at `from` to GPU address `to` and waits.
+    ///
+    /// # Safety
+    /// As [`Stream::upload`], and `from` is valid for reads of `len` bytes, initialised or not.
+    pub unsafe fn upload_raw(&self, to: u64, from: *const u8, len: usize) -> Result<(), CudaError> {
         self.context.make_current()?;
-        // SAFETY: the source is a live slice, the target is vouched for by the caller, and we
-        // wait for the end of the copy before either can go.
-        let result = unsafe {
-            sys::cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), self.stream)
-        };
+        // SAFETY: source and target are vouched for by the caller, and we wait for the end of the
+        // copy before either can go.
+        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), len, self.stream) };
         check("cuMemcpyHtoDAsync", result)?;
         self.wait("a copy to the GPU")
     }

@@ -51,8 +51,17 @@ struct Model {
 
 impl Model {
     fn new(slots: usize) -> Self {
-        let absent = Line { residence: Residence::Absent, version: 0, pins: 0, referenced: false };
-        Self { lines: vec![absent; LINES as usize], slots: vec![Slot::Free; slots], hand: 0 }
+        let absent = Line {
+            residence: Residence::Absent,
+            version: 0,
+            pins: 0,
+            referenced: false,
+        };
+        Self {
+            lines: vec![absent; LINES as usize],
+            slots: vec![Slot::Free; slots],
+            hand: 0,
+        }
     }
 
     fn line(&mut self, line: u64) -> &mut Line {
@@ -100,13 +109,24 @@ impl Model {
                 }
                 Residence::Resident(slot) => {
                     assert_eq!(meta.slot(), slot, "{context}");
-                    assert_eq!(self.slots[slot as usize], Slot::Of(index as u64), "{context}");
+                    assert_eq!(
+                        self.slots[slot as usize],
+                        Slot::Of(index as u64),
+                        "{context}"
+                    );
                     assert!(named.insert(slot), "{context}: another line has the slot");
                     State::Valid
                 }
             };
-            assert_eq!((meta.state(), meta.version()), (state, line.version), "{context}");
-            assert_eq!((meta.pins(), meta.is_referenced()), (line.pins, line.referenced));
+            assert_eq!(
+                (meta.state(), meta.version()),
+                (state, line.version),
+                "{context}"
+            );
+            assert_eq!(
+                (meta.pins(), meta.is_referenced()),
+                (line.pins, line.referenced)
+            );
             assert!(line.pins == 0 || state == State::Valid, "{context}: pinned");
         }
     }
@@ -275,7 +295,9 @@ proptest! {
 }
 
 fn fill(table: LineTable<Native>, line: u64) {
-    let claim = table.claim(line, table.open(line)).expect("the line is not resident");
+    let claim = table
+        .claim(line, table.open(line))
+        .expect("the line is not resident");
     let slot = table.victim(2 * table.slots()).expect("nothing is pinned");
     table.publish(table.attach(claim, slot).line);
 }
@@ -312,12 +334,18 @@ fn the_clock_believes_the_line_not_the_slot() {
     let table = words.table();
     fill(table, 1);
     fill(table, 0);
-    let Look::Hit(there) = table.look(0) else { panic!("line 0 is resident") };
+    let Look::Hit(there) = table.look(0) else {
+        panic!("line 0 is resident")
+    };
     assert_eq!(there.slot(), 1);
     // As a thread sees it that has just lost the race for line 0: moved to slot 0, unmarked.
     words.meta[0].store(there.bits() & !SLOT_ONE & !REF, Ordering::Relaxed);
     words.meta[1].store(0, Ordering::Relaxed);
-    assert_eq!(table.victim(4), None, "line 0 was evicted from a slot that it is not in");
+    assert_eq!(
+        table.victim(4),
+        None,
+        "line 0 was evicted from a slot that it is not in"
+    );
 }
 
 #[test]

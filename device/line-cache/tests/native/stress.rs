@@ -28,10 +28,16 @@ struct Tally {
 
 impl Tally {
     fn total(&self) -> u64 {
-        [&self.optimistic, &self.pinned, &self.bounced, &self.failed, &self.gave_up]
-            .map(|count| count.load(Ordering::Relaxed))
-            .iter()
-            .sum()
+        [
+            &self.optimistic,
+            &self.pinned,
+            &self.bounced,
+            &self.failed,
+            &self.gave_up,
+        ]
+        .map(|count| count.load(Ordering::Relaxed))
+        .iter()
+        .sum()
     }
 }
 
@@ -122,7 +128,9 @@ impl<'a> Reader<'a> {
         }
         for word in 0..WORDS_PER_SLOT {
             let at = u64::from(fetch.slot) * WORDS_PER_SLOT + word;
-            self.data.at(at).store(value(line, fetch.version, word), Order::Relaxed);
+            self.data
+                .at(at)
+                .store(value(line, fetch.version, word), Order::Relaxed);
         }
         self.table.publish(line);
         None
@@ -138,20 +146,41 @@ fn xorshift(mut state: u64) -> u64 {
 fn stress(blocks: u32, slots: usize, seed: u64) -> Tally {
     let words = Words::new(LINES as usize, slots, WORDS_PER_SLOT as usize);
     let (table, data, tally) = (words.table(), words.data(), Tally::default());
-    let reader = Reader { table, data, tally: &tally };
+    let reader = Reader {
+        table,
+        data,
+        tally: &tally,
+    };
     let body = || {
         let mut draw = (thread::index_1d() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed;
         for _ in 0..READS {
             draw = xorshift(draw);
-            reader.read(draw % LINES, draw >> 8).fetch_add(1, Ordering::Relaxed);
+            reader
+                .read(draw % LINES, draw >> 8)
+                .fetch_add(1, Ordering::Relaxed);
         }
     };
-    let workers = Workers { threads: 2, resident_blocks: blocks as usize };
-    launch(Grid { grid_dim: blocks, block_dim: 64 }, workers, Interleaving::Seeded(seed), &body)
-        .expect("every lane verifies its reads and returns");
+    let workers = Workers {
+        threads: 2,
+        resident_blocks: blocks as usize,
+    };
+    launch(
+        Grid {
+            grid_dim: blocks,
+            block_dim: 64,
+        },
+        workers,
+        Interleaving::Seeded(seed),
+        &body,
+    )
+    .expect("every lane verifies its reads and returns");
     let lanes = u64::from(blocks) * 64;
     assert_eq!(tally.total(), lanes * READS, "every read ended");
-    assert_eq!(tally.gave_up.load(Ordering::Relaxed), 0, "with {slots} slots, seed {seed}");
+    assert_eq!(
+        tally.gave_up.load(Ordering::Relaxed),
+        0,
+        "with {slots} slots, seed {seed}"
+    );
     let pins = (0..LINES).map(|line| table.open(line).pins()).sum::<u32>();
     assert_eq!(pins, 0, "every pin was taken off");
     tally
@@ -165,6 +194,9 @@ fn few_slots_many_lanes() {
             let tally = stress(if seed == 1 { 4 } else { 1 }, slots, seed);
             believed += tally.optimistic.load(Ordering::Relaxed);
         }
-        assert!(believed > 0, "with {slots} slots no optimistic read succeeded");
+        assert!(
+            believed > 0,
+            "with {slots} slots no optimistic read succeeded"
+        );
     }
 }

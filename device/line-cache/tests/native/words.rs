@@ -28,7 +28,13 @@ impl Words {
     pub fn table(&self) -> LineTable<Native> {
         // SAFETY: the hand is an atomic of `self`, which the caller keeps.
         let hand = unsafe { NativeCell::new(self.hand.as_ptr()) };
-        LineTable::new(handles(&self.meta), handles(&self.owner), hand, ReadOrder::Strict, 0)
+        LineTable::new(
+            handles(&self.meta),
+            handles(&self.owner),
+            hand,
+            ReadOrder::Strict,
+            0,
+        )
     }
 
     pub fn data(&self) -> NativeCells<u64, Device> {

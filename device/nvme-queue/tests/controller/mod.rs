@@ -46,7 +46,7 @@ impl<P: Platform> Controller<P> {
             cap,
             sq_head: start % depth,
             cq_tail: start % depth,
-            phase: start / depth % 2 == 0,
+            phase: (start / depth).is_multiple_of(2),
             seen: HashSet::new(),
             in_flight: Vec::new(),
         }

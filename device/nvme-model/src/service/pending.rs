@@ -1,0 +1,125 @@
+//! Modelled time: completions wait in the queue's pending ring until they are due.
+
+use nvme_wire::Status;
+use warpstore_simt::warp;
+
+use super::least;
+use super::pair::{Pair, Turn};
+use crate::layout::{header, pending, record};
+use crate::timing;
+use crate::transfer::transfer;
+
+/// Pending commands, from the oldest on, among which a due one may overtake.
+const WINDOW: u32 = 32;
+
+/// Marks a pending entry that has not been posted; its other bits are the due time.
+const WAITING: u64 = 1 << 63;
+
+/// A queue's pending ring: indices are free-running.
+struct Pending {
+    queues: u64,
+    mask: u32,
+    head: u32,
+    tail: u32,
+}
+
+impl Turn {
+    /// Modelled time: data moves at once, completions wait in the pending ring.
+    #[inline(always)]
+    pub(super) fn step_timed<const LANES: u32>(&self, pair: &mut Pair, now: u64) -> bool {
+        let waiting = self.image.read(self.record + record::PENDING);
+        let mut ring = Pending {
+            queues: self.image.read(header::QUEUES),
+            mask: self.image.read(header::PENDING_MASK) as u32,
+            head: waiting as u32,
+            tail: (waiting >> 32) as u32,
+        };
+        let reserved = ring.tail.wrapping_sub(ring.head);
+        let room = pair.free().saturating_sub(reserved);
+        let count = least(
+            pair.available(),
+            least(room, ring.mask + 1 - reserved, LANES),
+            LANES,
+        );
+        if count == 0 && reserved == 0 {
+            return false;
+        }
+        if count != 0 {
+            let mut command = self.fetch(pair, count);
+            let page = self.image.read(header::PAGE);
+            command.status = transfer::<LANES>(self.mask, self.lane, self.image, page, &command);
+            let due = timing::due::<LANES>(
+                self.mask,
+                self.lane,
+                self.image,
+                now,
+                command.writing,
+                command.bytes,
+                command.slba,
+            );
+            if self.lane < count {
+                let entry = self.entry(&ring, ring.tail.wrapping_add(self.lane));
+                let completion = command.cid as u64 | (command.status.bits() as u64) << 16;
+                self.image.write_pair(entry, [due | WAITING, completion]);
+            }
+            ring.tail = ring.tail.wrapping_add(count);
+            self.count(self.lane < count, &command);
+            warp::sync_mask(self.mask);
+        }
+        self.post_due::<LANES>(pair, &mut ring, now);
+        if self.lane == 0 {
+            let waiting = ring.head as u64 | (ring.tail as u64) << 32;
+            self.image.write(self.record + record::PENDING, waiting);
+        }
+        self.store(pair);
+        true
+    }
+
+    /// Posts every due command among the oldest [`WINDOW`], then drops posted ones at the head.
+    #[inline(always)]
+    fn post_due<const LANES: u32>(&self, pair: &mut Pair, ring: &mut Pending, now: u64) {
+        let first = ring.head;
+        let mut leading = true;
+        let mut base = 0;
+        while base < WINDOW && base < ring.tail.wrapping_sub(first) {
+            let place = first.wrapping_add(base).wrapping_add(self.lane);
+            let inside = (ring.tail.wrapping_sub(place) as i32) > 0;
+            let entry = self.entry(ring, place);
+            let [due, completion] = if inside {
+                self.image.read_pair(entry)
+            } else {
+                [WAITING - 1, 0]
+            };
+            let waits = due & WAITING != 0;
+            let ready = inside && waits && due & !WAITING <= now;
+            self.post(
+                pair,
+                ready,
+                completion as u16,
+                Status::from_bits((completion >> 16) as u16),
+            );
+            if ready {
+                self.image.write(entry, 0);
+            }
+            let done = warp::ballot_sync(self.mask, inside && (ready || !waits));
+            if leading {
+                let run = (!done).trailing_zeros();
+                let run = if run < LANES { run } else { LANES };
+                ring.head = ring.head.wrapping_add(run);
+                leading = run == LANES;
+            }
+            base += LANES;
+        }
+    }
+
+    #[inline(always)]
+    fn entry(&self, ring: &Pending, place: u32) -> u64 {
+        let entries = ring.mask as u64 + 1;
+        pending(
+            ring.queues,
+            entries,
+            self.queue as u64,
+            (place & ring.mask) as u64,
+        )
+    }
+}

@@ -1,0 +1,146 @@
+//! What a session is made of, as plain data.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nvme_model::Profile;
+use warpstore_device::{CacheMode, Layout};
+
+use crate::Error;
+
+/// Where kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// On host threads; `lanes` of them are in flight at the same time.
+    Threads {
+        /// Lanes in flight, at least 1; rounded up to whole warps.
+        lanes: u32,
+    },
+    /// On this GPU.
+    Cuda {
+        /// Number of the GPU, as the driver counts.
+        gpu: u32,
+        /// Multiprocessors that serve the emulated SSDs.
+        controller_sms: u32,
+    },
+}
+
+/// What the blocks of an emulated SSD are kept in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Nothing: commands complete and move no data.
+    None,
+    /// Memory next to the kernels: the heap, or GPU memory.
+    Near,
+    /// Pinned host memory, so that a GPU reads over PCIe; the heap for host threads.
+    Host,
+    /// A file; with several SSDs the name gets `.0`, `.1`, … appended.
+    File {
+        /// Name of the file.
+        path: PathBuf,
+        /// Whether a file that is not ours is overwritten.
+        overwrite: bool,
+    },
+}
+
+/// An emulated SSD.
+#[derive(Clone, Debug)]
+pub struct SsdConfig {
+    /// Timing.
+    pub profile: Profile,
+    /// Where the blocks are.
+    pub medium: Medium,
+    /// Bytes of an LBA: 512 or 4096.
+    pub lba_bytes: u32,
+    /// Capacity. Bytes; rounded up to whole lines.
+    pub bytes: u64,
+}
+
+/// Block buffers of a session, for kernels that read round the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlocksConfig {
+    /// Number of buffers.
+    pub count: u32,
+    /// Bytes of each: a power of two from 512 to 65536.
+    pub bytes: u32,
+}
+
+/// A session's whole configuration.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// Where kernels run.
+    pub target: Target,
+    /// The SSDs, all alike.
+    pub ssd: SsdConfig,
+    /// How many there are, 1 to 64.
+    pub ssds: u32,
+    /// How lines lie on them.
+    pub layout: Layout,
+    /// Stripe unit. Bytes: a multiple of the line.
+    pub stripe_bytes: u64,
+    /// I/O queue pairs of each SSD, 1 to 128.
+    pub queues: u32,
+    /// Entries of each ring: a power of two, 2 to 4096.
+    pub depth: u32,
+    /// Most commands in flight in one queue, whatever its depth allows.
+    pub in_flight: u32,
+    /// Cache line. Bytes: a power of two from 512 to 65536, a multiple of the LBA.
+    pub line_bytes: u32,
+    /// Lines that the cache holds.
+    pub cache_lines: u64,
+    /// What an access does on its way.
+    pub mode: CacheMode,
+    /// Order of the optimistic read by a fence, not by the hardware's data dependency.
+    pub strict: bool,
+    /// Block buffers, if the kernels use any.
+    pub blocks: Option<BlocksConfig>,
+    /// Longest wait of one access.
+    pub timeout: Duration,
+}
+
+impl Configuration {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`], saying which value is wrong and what it may be.
+    pub fn check(&self) -> Result<(), Error> {
+        let line = u64::from(self.line_bytes);
+        let power = |value: u32, low: u32, high: u32| {
+            value.is_power_of_two() && (low..=high).contains(&value)
+        };
+        let rules = [
+            (power(self.line_bytes, 512, 65536), "line_bytes must be a power of two, 512 to 65536"),
+            (matches!(self.ssd.lba_bytes, 512 | 4096), "lba_bytes must be 512 or 4096"),
+            (self.line_bytes >= self.ssd.lba_bytes, "a line must hold at least one LBA"),
+            (
+                self.stripe_bytes >= line && self.stripe_bytes.is_multiple_of(line),
+                "stripe_bytes must be a multiple of the line",
+            ),
+            ((1..=64).contains(&self.ssds), "there must be 1 to 64 SSDs"),
+            ((1..=128).contains(&self.queues), "each SSD must have 1 to 128 queue pairs"),
+            (self.ssds * self.queues <= 4096, "there must be at most 4096 queue pairs in all"),
+            (power(self.depth, 2, 4096), "depth must be a power of two, 2 to 4096"),
+            (self.in_flight >= 1, "at least one command must be in flight"),
+            (
+                self.cache_lines <= u64::from(line_cache_slots()),
+                "the cache must have fewer than 2^28 lines",
+            ),
+            (
+                self.blocks.is_none_or(|blocks| {
+                    blocks.count >= 1
+                        && power(blocks.bytes, self.ssd.lba_bytes, 65536)
+                }),
+                "block buffers must be a power of two of bytes, from an LBA to 65536",
+            ),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            None => Ok(()),
+            Some((_, rule)) => Err(Error::Configuration(rule.to_owned())),
+        }
+    }
+}
+
+/// Slots that a line table may have.
+fn line_cache_slots() -> u32 {
+    warpstore_device::parts::line_cache::MAX_SLOTS
+}

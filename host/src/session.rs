@@ -1,0 +1,424 @@
+//! A session: SSDs, a store on them, and kernels that use it.
+#![allow(unsafe_code, reason = "handles of a session's memory are made from raw addresses")]
+// UNSAFETY: handles are made of this session's buffers, which live until the session is dropped,
+// after its kernels have ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nvme_model::{Link, Serving};
+use warpstore_device::launch::{Kernel, StatusSlot};
+use warpstore_device::{
+    Array, Atomics, Blocks, DisjointSlice, Element, ErrorRecord, Global, IoError, Store,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::Error;
+use crate::config::{Configuration, Target};
+use crate::memory::{Buffer, Place};
+use crate::resident::Resident;
+use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
+use crate::ssd::{Ssd, SsdParts};
+use crate::store::StoreMemory;
+
+/// Commands that the SSDs completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Read commands that succeeded.
+    pub reads: u64,
+    /// Bytes of all commands.
+    pub bytes: u64,
+    /// Commands completed with an error status.
+    pub errors: u64,
+}
+
+/// An open store.
+///
+/// Fields are dropped in order: kernels end first, then controllers, then memory.
+pub struct Session {
+    config: Configuration,
+    runner: Runner,
+    resident: Option<Resident>,
+    ssds: Vec<Ssd>,
+    _serving: Serving,
+    store: StoreMemory,
+    status: Buffer,
+    buffers: Mutex<Vec<Arc<Buffer>>>,
+    arrays: Mutex<Arrays>,
+}
+
+/// The arrays that lie on the store.
+#[derive(Default)]
+struct Arrays {
+    next_line: u64,
+    /// First line, number of elements, size of an element.
+    by_name: BTreeMap<String, (u64, u64, usize)>,
+}
+
+impl Session {
+    /// Opens a session: starts the emulated SSDs, brings them up, creates the queues and the
+    /// cache. `ptx` is the kernels' PTX; host threads do not need it.
+    ///
+    /// # Errors
+    /// The configuration, the GPU, a media file, the memory, or a controller.
+    pub fn open(config: Configuration, ptx: &str) -> Result<Self, Error> {
+        config.check()?;
+        let (runner, lanes) = match config.target {
+            Target::Threads { lanes } => {
+                (Runner::Threads(ThreadsRunner::new(lanes)), u64::from(lanes))
+            }
+            Target::Cuda { gpu, controller_sms } => {
+                (Runner::Cuda(CudaRunner::open(gpu, ptx, controller_sms)?), u64::MAX)
+            }
+        };
+        Self::open_on(runner, config, lanes)
+    }
+
+    /// As [`Session::open`], on host threads with random interleaving: for tests.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open_interleaved(config: Configuration, seed: u64) -> Result<Self, Error> {
+        config.check()?;
+        let Target::Threads { lanes } = config.target else {
+            return Err(Error::Configuration("only host threads can be interleaved".to_owned()));
+        };
+        let runner = ThreadsRunner::new(lanes).interleaved(seed);
+        Self::open_on(Runner::Threads(runner), config, u64::from(lanes))
+    }
+
+    fn open_on(runner: Runner, config: Configuration, lanes: u64) -> Result<Self, Error> {
+        let link = Link::new();
+        let parts = (0..config.ssds)
+            .map(|index| {
+                Ssd::model(&runner, &config.ssd, index, config.ssds, config.queues, &link)
+            })
+            .collect::<Result<Vec<SsdParts>, Error>>()?;
+        let models = parts.iter().map(|part| Arc::clone(&part.model)).collect();
+        let io_threads = usize::from(matches!(runner, Runner::Threads(_)));
+        let serving = Serving::start(models, io_threads)
+            .map_err(|error| Error::Configuration(format!("no thread for the SSDs: {error}")))?;
+        let mut ssds = parts
+            .into_iter()
+            .map(|part| part.bring_up(config.queues))
+            .collect::<Result<Vec<Ssd>, Error>>()?;
+        let store = StoreMemory::build(&runner, &config, &mut ssds, lanes)?;
+        let resident = match config.target {
+            Target::Threads { .. } => None,
+            Target::Cuda { controller_sms, .. } => {
+                Some(Resident::start(&runner, &ssds, controller_sms)?)
+            }
+        };
+        let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
+        Ok(Self {
+            config,
+            runner,
+            resident,
+            ssds,
+            _serving: serving,
+            store,
+            status,
+            buffers: Mutex::default(),
+            arrays: Mutex::default(),
+        })
+    }
+
+    /// What the session was opened with.
+    pub fn configuration(&self) -> &Configuration {
+        &self.config
+    }
+
+    /// Where kernels run.
+    pub fn runner(&self) -> &Runner {
+        &self.runner
+    }
+
+    fn store(&self) -> Store {
+        // SAFETY: the description and what it names are this session's, which outlives its
+        // launches.
+        unsafe { Store::from_raw(self.store.address()) }
+    }
+
+    /// Writes `elements` to the SSDs as a new array.
+    ///
+    /// The media are loaded directly, before anybody reads them, not by commands.
+    ///
+    /// # Errors
+    /// There is an array of that name, or the SSDs are full.
+    pub fn create_array<T: Element>(
+        &self,
+        name: &str,
+        elements: &[T],
+    ) -> Result<Array<T>, Error> {
+        let bytes = elements.as_bytes();
+        let line_bytes = u64::from(self.config.line_bytes);
+        let lines = (bytes.len() as u64).div_ceil(line_bytes);
+        let mut arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+        if arrays.by_name.contains_key(name) {
+            return Err(Error::Configuration(format!("there is an array {name:?} already")));
+        }
+        let free = self.store.lines - arrays.next_line;
+        if lines > free {
+            return Err(Error::NoSpace {
+                array: name.to_owned(),
+                needed: lines * line_bytes,
+                free: free * line_bytes,
+            });
+        }
+        let first = arrays.next_line;
+        for (line, chunk) in (first..).zip(bytes.chunks(line_bytes as usize)) {
+            self.load_line(line, chunk)?;
+        }
+        arrays.next_line += lines;
+        let entry = (first, elements.len() as u64, size_of::<T>());
+        arrays.by_name.insert(name.to_owned(), entry);
+        Ok(Array::new(self.store(), &self.store.desc, first, entry.1))
+    }
+
+    /// The array `name`.
+    ///
+    /// # Errors
+    /// There is none, or its elements have another size.
+    pub fn array<T: Element>(&self, name: &str) -> Result<Array<T>, Error> {
+        let arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+        match arrays.by_name.get(name) {
+            Some(&(first, len, size)) if size == size_of::<T>() => {
+                Ok(Array::new(self.store(), &self.store.desc, first, len))
+            }
+            Some((_, _, size)) => Err(Error::Configuration(format!(
+                "array {name:?} has elements of {size} bytes, not {}",
+                size_of::<T>()
+            ))),
+            None => Err(Error::Configuration(format!("there is no array {name:?}"))),
+        }
+    }
+
+    /// Puts the bytes of one line on its SSD, or on every SSD that has a copy.
+    fn load_line(&self, line: u64, bytes: &[u8]) -> Result<(), Error> {
+        let line_bytes = u64::from(self.config.line_bytes);
+        let copies = match self.config.layout {
+            warpstore_device::Layout::Stripe => 1,
+            warpstore_device::Layout::Replicate => self.config.ssds,
+        };
+        for reader in 0..copies {
+            let place = self.store.desc.map.place(line, reader);
+            self.ssds[place.ssd as usize].load(place.line * line_bytes, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` to SSD `ssd` from byte `offset` on; for benchmarks of raw blocks.
+    ///
+    /// # Panics
+    /// If they lie beyond the SSD.
+    ///
+    /// # Errors
+    /// The copy to the medium fails.
+    pub fn load_blocks(&self, ssd: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.ssds[ssd as usize].load(offset, bytes)
+    }
+
+    /// The block buffers.
+    pub fn blocks(&self) -> Blocks {
+        Blocks::of(self.store())
+    }
+
+    /// Kernel memory with room for `len` zeroed elements; lives as long as the session.
+    ///
+    /// # Errors
+    /// The machine has not that much.
+    pub fn memory<T>(&self, len: u64) -> Result<Memory<T>, Error> {
+        let bytes = len as usize * size_of::<T>();
+        let buffer = Arc::new(self.runner.allocate(Place::Kernel, bytes)?);
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&buffer));
+        Ok(Memory { buffer, len, element: std::marker::PhantomData })
+    }
+
+    /// Kernel memory that holds `elements`.
+    ///
+    /// # Errors
+    /// As [`Session::memory`].
+    pub fn upload<T: IntoBytes + Immutable>(&self, elements: &[T]) -> Result<Memory<T>, Error> {
+        let memory = self.memory(elements.len() as u64)?;
+        memory.write(0, elements)?;
+        Ok(memory)
+    }
+
+    /// A launch that fills the machine with lanes of `kernel`.
+    ///
+    /// # Errors
+    /// The GPU does not know the kernel.
+    pub fn fill<K: Kernel>(&self, _kernel: &K) -> Result<LaunchConfig, Error> {
+        self.runner.fill::<K>()
+    }
+
+    /// Runs a kernel to its end and returns its time in seconds. The handles in `args` are this
+    /// session's.
+    ///
+    /// # Errors
+    /// Lanes of the kernel returned errors, of which the first is told; or the launch failed.
+    pub fn launch<K: Kernel>(
+        &self,
+        _kernel: &K,
+        config: LaunchConfig,
+        args: K::Args,
+    ) -> Result<f64, Error> {
+        if config.threads > K::MAX_THREADS || config.threads % 32 != 0 || config.threads == 0 {
+            return Err(Error::Configuration(format!(
+                "kernel {} takes blocks of whole warps and at most {} threads, not {}",
+                K::NAME,
+                K::MAX_THREADS,
+                config.threads
+            )));
+        }
+        self.status.write(0, &[0u64; StatusSlot::WORDS as usize])?;
+        // SAFETY: the handles in `args` come from this session, whose memory outlives the call.
+        let seconds = unsafe { self.runner.run::<K>(config, &self.status, args) }?;
+        let mut words = [0u64; StatusSlot::WORDS as usize];
+        self.status.read(0, &mut words)?;
+        match IoError::from_bits(words[StatusSlot::FIRST_ERROR as usize]) {
+            None => Ok(seconds),
+            Some(first) => {
+                let lanes = words[StatusSlot::FAILED_LANES as usize];
+                Err(Error::Kernel { kernel: K::NAME, lanes, first })
+            }
+        }
+    }
+
+    /// Commands that the SSDs have completed since the session was opened.
+    ///
+    /// # Errors
+    /// The copy from the GPU fails.
+    pub fn counts(&self) -> Result<Counts, Error> {
+        if let Some(resident) = &self.resident {
+            resident.report(&self.ssds)?;
+        }
+        let counters = self.ssds.iter().flat_map(|ssd| ssd.model.counters());
+        Ok(counters.fold(Counts::default(), |sum, queue| Counts {
+            reads: sum.reads + queue.reads,
+            bytes: sum.bytes + queue.bytes,
+            errors: sum.errors + queue.errors,
+        }))
+    }
+
+    /// Number of commands that kernels saw fail, and the first of them.
+    ///
+    /// # Errors
+    /// The copy from the GPU fails.
+    pub fn failed_commands(&self) -> Result<(u64, Vec<ErrorRecord>), Error> {
+        self.store.errors()
+    }
+
+    /// Ends the session: the resident kernel, then the controllers, in order.
+    ///
+    /// # Errors
+    /// The first thing that did not end as it should.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        if let Some(resident) = self.resident.take() {
+            result = resident.stop().and_then(|()| resident.report(&self.ssds));
+        }
+        for ssd in &mut self.ssds {
+            let ended = ssd.shut_down();
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `close`.
+        let _ = self.end();
+    }
+}
+
+/// `len` elements of kernel memory of a session.
+pub struct Memory<T> {
+    buffer: Arc<Buffer>,
+    len: u64,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T> Memory<T> {
+    /// Number of elements.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies `elements` to index `first`, while no kernel uses them.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    ///
+    /// # Errors
+    /// The copy to the GPU fails.
+    pub fn write(&self, first: u64, elements: &[T]) -> Result<(), Error>
+    where
+        T: IntoBytes + Immutable,
+    {
+        self.buffer.write(first as usize * size_of::<T>(), elements)
+    }
+
+    /// Copies the elements from index `first` on into `elements`, while no kernel writes them.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    ///
+    /// # Errors
+    /// The copy from the GPU fails.
+    pub fn read(&self, first: u64, elements: &mut [T]) -> Result<(), Error>
+    where
+        T: FromBytes + IntoBytes,
+    {
+        self.buffer.read(first as usize * size_of::<T>(), elements)
+    }
+
+    /// All elements.
+    ///
+    /// # Errors
+    /// The copy from the GPU fails.
+    pub fn to_vec(&self) -> Result<Vec<T>, Error>
+    where
+        T: FromBytes + IntoBytes + Clone,
+    {
+        let mut elements = vec![T::new_zeroed(); self.len as usize];
+        self.read(0, &mut elements)?;
+        Ok(elements)
+    }
+
+    /// The memory as a kernel reads it that nobody writes.
+    pub fn global(&self) -> Global<T>
+    where
+        T: FromBytes + Immutable + Copy,
+    {
+        // SAFETY: the buffer holds `len` elements and lives as long as the session.
+        unsafe { Global::from_raw(self.buffer.address(), self.len) }
+    }
+
+    /// The memory as a kernel writes it.
+    pub fn disjoint(&self) -> DisjointSlice<T>
+    where
+        T: IntoBytes + Immutable + Copy,
+    {
+        // SAFETY: as in `global`.
+        unsafe { DisjointSlice::from_raw(self.buffer.address(), self.len) }
+    }
+
+    /// The memory as shared words.
+    pub fn atomics(&self) -> Atomics<T>
+    where
+        T: warpstore_device::parts::simt::Word,
+    {
+        self.buffer.cells(0, self.len)
+    }
+}

@@ -1,0 +1,236 @@
+//! Emulated SSDs: media, model, driver, and who serves their I/O queues.
+#![allow(unsafe_code, reason = "media and doorbells are lent to the model by address")]
+// UNSAFETY: memory of this crate's buffers is lent to the emulated controllers, which the same
+// `Ssd` owns and drops first.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use driver_vfio::{AdminCells, AdminMemory, Backing, Controller, Deadlines, Enabled};
+
+use nvme_model::{Controller as Model, LentDoorbells, Link, Media, Namespace};
+
+use crate::Error;
+use crate::config::{Medium, SsdConfig};
+use crate::memory::{Buffer, Place};
+use crate::runner::Runner;
+
+/// MDTS of the emulated controllers: 4 KiB << 5 = 128 KiB, as common SSDs have.
+const MDTS: u8 = 5;
+/// Doorbells 128 bytes apart, each in a cache line of its own.
+const DSTRD: u8 = 5;
+/// CAP.TO of the emulated controllers, in units of 500 ms.
+const READY_TIMEOUT: u8 = 4;
+
+/// One emulated SSD, brought up.
+pub(crate) struct Ssd {
+    /// Dropped first: it shuts the controller down.
+    driver: Option<Controller<Enabled>>,
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) model: Arc<Model>,
+    media: MediaMemory,
+    pub(crate) lba_shift: u32,
+    /// Bytes of namespace 1.
+    pub(crate) bytes: u64,
+    _doorbells: Option<Buffer>,
+}
+
+/// Where a medium's bytes are, for the import.
+enum MediaMemory {
+    None,
+    /// A buffer of ours, lent to the model.
+    Lent(Buffer),
+    /// A file that the model maps; a GPU serves the copy.
+    File { copy: Option<Buffer> },
+}
+
+impl Ssd {
+    /// Makes the model of SSD `index`. Its admin queue is not served yet.
+    pub(crate) fn model(
+        runner: &Runner,
+        config: &SsdConfig,
+        index: u32,
+        of: u32,
+        queues: u32,
+        link: &Link,
+    ) -> Result<SsdParts, Error> {
+        let serial = format!("WS-{}-{index:04}", config.profile.name);
+        let media_buffer = |place| runner.allocate(place, config.bytes as usize);
+        let (media, memory) = match &config.medium {
+            Medium::None => (Media::none(), MediaMemory::None),
+            Medium::Near | Medium::Host => {
+                let near = config.medium == Medium::Near;
+                let buffer = media_buffer(if near { Place::Kernel } else { Place::Shared })?;
+                // SAFETY: the buffer lives in the same `Ssd` as the model, and longer.
+                let media = unsafe { Media::lent(buffer.address(), config.bytes) };
+                (media, MediaMemory::Lent(buffer))
+            }
+            Medium::File { path, overwrite } => {
+                let path = member_path(path, index, of);
+                let media = Media::file(&path, config.bytes, &serial, *overwrite)?;
+                let copy = match runner {
+                    Runner::Threads(_) => None,
+                    Runner::Cuda(_) => Some(media_buffer(Place::Shared)?),
+                };
+                (media, MediaMemory::File { copy })
+            }
+        };
+        let doorbells = match runner {
+            Runner::Threads(_) => None,
+            Runner::Cuda(_) => {
+                let bytes = 2 * queues as usize * (4 << DSTRD);
+                Some(runner.allocate(Place::Kernel, bytes)?)
+            }
+        };
+        // SAFETY: the doorbells are zeroed, large enough, and live as long as the model; each
+        // queue identifier is created once in a session.
+        let lent = doorbells.as_ref().map(|buffer| unsafe { LentDoorbells::at(buffer.address()) });
+        let configuration = nvme_model::Configuration {
+            serial,
+            model: format!("warpstore model {}", config.profile.name),
+            namespaces: vec![Namespace {
+                lbas: config.bytes / u64::from(config.lba_bytes),
+                lba_bytes: config.lba_bytes,
+            }],
+            mdts: MDTS,
+            queue_entries: 4096,
+            dstrd: DSTRD,
+            to: READY_TIMEOUT,
+            queues: queues as u16,
+            profile: config.profile,
+        };
+        let model = Model::new(configuration, media, Some(link.clone()), lent)
+            .map_err(|error| Error::Configuration(error.to_string()))?;
+        Ok(SsdParts { model: Arc::new(model), media: memory, doorbells })
+    }
+}
+
+/// A model that nobody serves yet.
+pub(crate) struct SsdParts {
+    pub(crate) model: Arc<Model>,
+    media: MediaMemory,
+    doorbells: Option<Buffer>,
+}
+
+impl SsdParts {
+    /// Brings the controller up; its admin queue is being served.
+    pub(crate) fn bring_up(self, queues: u32) -> Result<Ssd, Error> {
+        let backing: Arc<dyn Backing> =
+            Arc::new(driver_vfio::Model::new(Arc::clone(&self.model)));
+        let disabled = Controller::open(Arc::clone(&backing), Deadlines::SSD)?;
+        let memory = AdminBuffers::new(disabled.admin_bytes() as usize)?;
+        let mut driver = disabled.enable(Arc::new(memory), queues as u16)?;
+        let granted = u32::from(driver.n_io_queues());
+        if granted < queues {
+            return Err(Error::Configuration(format!(
+                "{} grants {granted} queue pairs, {queues} were asked for; use fewer queues",
+                backing.name()
+            )));
+        }
+        let namespace = driver.namespace(1)?;
+        let shift = u32::from(namespace.block_shift);
+        Ok(Ssd {
+            driver: Some(driver),
+            backing,
+            model: self.model,
+            media: self.media,
+            lba_shift: shift,
+            bytes: namespace.blocks << shift,
+            _doorbells: self.doorbells,
+        })
+    }
+}
+
+impl Ssd {
+    /// The enabled controller.
+    pub(crate) fn driver(&mut self) -> &mut Controller<Enabled> {
+        self.driver.as_mut().expect("the driver leaves only in shut_down")
+    }
+
+    /// Address of the media for whoever serves the I/O queues on a GPU; 0 for none.
+    pub(crate) fn served_media(&self) -> u64 {
+        match &self.media {
+            MediaMemory::None => 0,
+            MediaMemory::Lent(buffer) | MediaMemory::File { copy: Some(buffer) } => {
+                buffer.address()
+            }
+            MediaMemory::File { copy: None } => self.model.media().0,
+        }
+    }
+
+    /// Writes `bytes` to the medium from byte `offset` of namespace 1 on, as a factory would: not
+    /// by commands, while nobody reads them. Nothing happens if there is no medium.
+    ///
+    /// # Panics
+    /// If they do not fit: the caller keeps to [`Ssd::bytes`].
+    pub(crate) fn load(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        assert!(offset + bytes.len() as u64 <= self.bytes, "the bytes lie beyond the namespace");
+        match &self.media {
+            MediaMemory::None => Ok(()),
+            MediaMemory::Lent(buffer) => buffer.write(offset as usize, bytes),
+            MediaMemory::File { copy } => {
+                let target = (self.model.media().0 + offset) as *mut u8;
+                // SAFETY: the model maps at least `self.bytes` bytes of media there as long as it
+                // lives, the range lies inside (asserted), and no slice of ours overlaps it.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+                copy.as_ref().map_or(Ok(()), |copy| copy.write(offset as usize, bytes))
+            }
+        }
+    }
+
+    /// Shuts the controller down, cleanly. No kernel uses it any more.
+    pub(crate) fn shut_down(&mut self) -> Result<(), Error> {
+        if let Some(driver) = self.driver.take() {
+            driver.shutdown()?;
+        }
+        Ok(())
+    }
+}
+
+/// File of SSD `index` of `of`.
+fn member_path(path: &Path, index: u32, of: u32) -> PathBuf {
+    if of == 1 {
+        return path.to_owned();
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{index}"));
+    PathBuf::from(name)
+}
+
+/// Memory of one admin queue, on the heap: the model's admin queue is served by a host thread.
+struct AdminBuffers {
+    shared: Buffer,
+    private: Buffer,
+}
+
+/// Bytes before the private words: the dead word and the abort word, each on its own line.
+const FLAGS: usize = 256;
+
+impl AdminBuffers {
+    fn new(shared_bytes: usize) -> Result<Self, Error> {
+        let private = FLAGS + driver_vfio::ADMIN_PRIVATE_WORDS as usize * 8;
+        Ok(Self { shared: Buffer::host(shared_bytes)?, private: Buffer::host(private)? })
+    }
+}
+
+impl AdminMemory for AdminBuffers {
+    fn cells(&self) -> AdminCells {
+        AdminCells {
+            shared: self.shared.cells(0, self.shared.len() as u64 / 8),
+            private: self.private.cells(FLAGS, driver_vfio::ADMIN_PRIVATE_WORDS),
+            dead: self.private.cell(0),
+            abort: self.private.cell(FLAGS / 2),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_media_files_are_numbered() {
+        assert_eq!(member_path(Path::new("a.img"), 0, 1), Path::new("a.img"));
+        assert_eq!(member_path(Path::new("a.img"), 2, 3), Path::new("a.img.2"));
+    }
+}

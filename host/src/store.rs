@@ -1,0 +1,270 @@
+//! The memory of a store: rings, line table, slots, bounce buffers, and their description.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use driver_vfio::{DmaRegion, Iova, QueuePairRequest, Ring};
+use warpstore_device::parts::line_cache::{LineTable, ReadOrder};
+use warpstore_device::parts::nvme_queue::{self, QueueDesc, Shape};
+use warpstore_device::parts::simt::{Device, Native, NativeCells, System};
+use warpstore_device::{
+    ErrorRecord, ErrorRing, LIST_BYTES, PAGE_BYTES, Pool, SsdDesc, StoreDesc, StripeMap,
+};
+
+use crate::Error;
+use crate::config::Configuration;
+use crate::memory::{Buffer, Place};
+use crate::runner::Runner;
+use crate::ssd::Ssd;
+
+/// Failed commands that are kept for the host, beside their number.
+const ERROR_RECORDS: u64 = 64;
+/// Fewest and most bounce buffers, and most bytes of them.
+const BOUNCE_COUNT: (u64, u64) = (64, 4096);
+const BOUNCE_BYTES: u64 = 256 << 20;
+
+/// Everything that a [`StoreDesc`] names.
+pub(crate) struct StoreMemory {
+    pub(crate) desc: StoreDesc,
+    pub(crate) lines: u64,
+    description: Buffer,
+    errors: Buffer,
+    _owned: Vec<Buffer>,
+}
+
+/// Allocates and maps; collects what has to live as long as the store.
+struct Builder<'a> {
+    runner: &'a Runner,
+    ssds: &'a [Ssd],
+    owned: Vec<Buffer>,
+}
+
+impl StoreMemory {
+    /// Creates the I/O queue pairs of `ssds` and everything else that kernels need.
+    pub(crate) fn build(
+        runner: &Runner,
+        config: &Configuration,
+        ssds: &mut [Ssd],
+        lanes: u64,
+    ) -> Result<Self, Error> {
+        let shape = Shape::new(config.depth, config.in_flight)
+            .map_err(|error| Error::Configuration(error.to_string()))?;
+        let queues = create_queues(runner, config, ssds, shape)?;
+        let mut builder = Builder { runner, ssds, owned: queues.owned };
+        let map = StripeMap {
+            unit_lines: nonzero(config.stripe_bytes / u64::from(config.line_bytes))?,
+            ssds: NonZeroU32::new(config.ssds).ok_or_else(no_ssd)?,
+            layout: config.layout,
+        };
+        let bytes_per_ssd = ssds_bytes(builder.ssds);
+        let lines = map.capacity(bytes_per_ssd / u64::from(config.line_bytes));
+        let ssd_table = builder.ssd_table()?;
+        let table = builder.table(config, lines)?;
+        let slots = builder.pool(config.cache_lines, config.line_bytes)?;
+        let bounce_count = bounce_count(lanes, config.line_bytes);
+        let bounce = builder.pool(bounce_count, config.line_bytes)?;
+        let blocks = match config.blocks {
+            Some(blocks) => builder.pool(u64::from(blocks.count), blocks.bytes)?,
+            None => builder.pool(0, config.line_bytes)?,
+        };
+        let errors = builder.near(8 + ERROR_RECORDS * 16)?;
+        let abort = builder.runner.allocate(Place::Shared, 64)?;
+        let desc = StoreDesc {
+            queues: queues.table,
+            ssd_table,
+            map,
+            queues_per_ssd: NonZeroU32::new(config.queues).ok_or_else(no_ssd)?,
+            mode: config.mode,
+            table,
+            slots,
+            bounce,
+            bounce_words: builder.words(bounce_count)?,
+            block_words: builder.words(u64::from(blocks.count))?,
+            blocks,
+            abort: abort.cell(0),
+            errors: ErrorRing {
+                count: errors.cell(0),
+                records: errors.cells(8, ERROR_RECORDS * 2),
+            },
+            timeout_ns: config.timeout.as_nanos() as u64,
+        };
+        let description = builder.near(size_of::<StoreDesc>() as u64)?;
+        description.write_plain(0, &desc)?;
+        builder.owned.push(abort);
+        Ok(Self { desc, lines, description, errors, _owned: builder.owned })
+    }
+
+    /// Address of the description.
+    pub(crate) fn address(&self) -> u64 {
+        self.description.address()
+    }
+
+    /// Number of failed commands so far, and the first of them.
+    pub(crate) fn errors(&self) -> Result<(u64, Vec<ErrorRecord>), Error> {
+        let mut count = [0u64];
+        self.errors.read(0, &mut count)?;
+        let kept = count[0].min(ERROR_RECORDS) as usize;
+        let mut words = vec![[0u64; 2]; kept];
+        self.errors.read(8, &mut words)?;
+        Ok((count[0], words.into_iter().map(ErrorRecord::from_words).collect()))
+    }
+}
+
+fn no_ssd() -> Error {
+    Error::Configuration("a store needs an SSD and a queue pair".to_owned())
+}
+
+fn nonzero(value: u64) -> Result<NonZeroU64, Error> {
+    NonZeroU64::new(value)
+        .ok_or_else(|| Error::Configuration("the stripe unit holds no line".to_owned()))
+}
+
+/// Bytes of the smallest SSD: striping needs equal members.
+fn ssds_bytes(ssds: &[Ssd]) -> u64 {
+    ssds.iter().map(|ssd| ssd.bytes).min().unwrap_or(0)
+}
+
+/// Bounce buffers for `lanes` lanes: one each, within bounds.
+fn bounce_count(lanes: u64, line_bytes: u32) -> u64 {
+    let (fewest, most) = BOUNCE_COUNT;
+    let most = most.min(BOUNCE_BYTES / u64::from(line_bytes)).max(fewest);
+    lanes.clamp(fewest, most)
+}
+
+impl Builder<'_> {
+    /// Memory next to the kernels that the caller keeps or hands to `owned`.
+    fn near(&self, len: u64) -> Result<Buffer, Error> {
+        self.runner.allocate(Place::Kernel, len as usize)
+    }
+
+    /// Memory next to the kernels that lives as long as the store.
+    fn keep(&mut self, len: u64) -> Result<&Buffer, Error> {
+        let buffer = self.near(len)?;
+        self.owned.push(buffer);
+        Ok(&self.owned[self.owned.len() - 1])
+    }
+
+    /// `len` zeroed device words.
+    fn words(&mut self, len: u64) -> Result<NativeCells<u64, Device>, Error> {
+        Ok(self.keep(len * 8)?.cells(0, len))
+    }
+
+    fn ssd_table(&mut self) -> Result<u64, Error> {
+        let ssds = self.ssds;
+        let size = size_of::<SsdDesc>();
+        let buffer = self.keep((size * ssds.len()) as u64)?;
+        for (index, ssd) in ssds.iter().enumerate() {
+            let desc = SsdDesc { first_lba: 0, nsid: 1, lba_shift: ssd.lba_shift };
+            buffer.write_plain(index * size, &desc)?;
+        }
+        Ok(buffer.address())
+    }
+
+    fn table(&mut self, config: &Configuration, lines: u64) -> Result<LineTable<Native>, Error> {
+        let meta = self.words(lines)?;
+        let owner = self.words(config.cache_lines)?;
+        let hand = self.keep(128)?.cell(0);
+        let order = if config.strict { ReadOrder::Strict } else { ReadOrder::Dependency };
+        Ok(LineTable::new(meta, owner, hand, order, 0))
+    }
+
+    /// `count` pieces of `bytes` bytes, with PRP lists, reachable for every SSD.
+    fn pool(&mut self, count: u64, bytes: u32) -> Result<Pool, Error> {
+        let total = (count * u64::from(bytes)).max(PAGE_BYTES);
+        let buffer = self.keep(total)?;
+        let (memory, cells) = (buffer.bytes(total), buffer.cells(0, total / 8));
+        let mut pool = Pool {
+            memory,
+            iova: map_for_all(self.ssds, cells)?.0,
+            lists: 0,
+            shift: bytes.ilog2(),
+            count: count as u32,
+        };
+        let entries = pool.list_entries();
+        if entries > 0 && count > 0 {
+            let lists = self.keep(count * LIST_BYTES)?;
+            let stride = LIST_BYTES / 8;
+            let mut words = vec![0u64; (count * stride) as usize];
+            for piece in 0..count {
+                for entry in 0..entries {
+                    words[(piece * stride + entry) as usize] = pool.list_entry(piece, entry);
+                }
+            }
+            lists.write(0, &words)?;
+            let cells = lists.cells(0, count * stride);
+            pool.lists = map_for_all(self.ssds, cells)?.0;
+        }
+        Ok(pool)
+    }
+}
+
+/// Maps memory for every SSD, at the same IOVA.
+fn map_for_all(ssds: &[Ssd], cells: NativeCells<u64, System>) -> Result<Iova, Error> {
+    let region = DmaRegion::from(cells);
+    let mut first = None;
+    for ssd in ssds {
+        let iova = ssd.backing.map_dma(region).map_err(|error| {
+            Error::Configuration(format!(
+                "{} cannot reach {} bytes of memory: {error}",
+                ssd.backing.name(),
+                region.bytes()
+            ))
+        })?;
+        if *first.get_or_insert(iova) != iova {
+            return Err(Error::Configuration(format!(
+                "{} reaches the store's memory at another address than the first SSD",
+                ssd.backing.name()
+            )));
+        }
+    }
+    first.ok_or_else(no_ssd)
+}
+
+/// The queue pairs of all SSDs.
+struct Queues {
+    table: u64,
+    owned: Vec<Buffer>,
+}
+
+fn create_queues(
+    runner: &Runner,
+    config: &Configuration,
+    ssds: &mut [Ssd],
+    shape: Shape,
+) -> Result<Queues, Error> {
+    let near = |len: u64| runner.allocate(Place::Kernel, len as usize);
+    let sq_bytes = QueuePairRequest::sq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
+    let cq_bytes = QueuePairRequest::cq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
+    let layout = nvme_queue::Layout::of(shape);
+    let words_stride = layout.bytes().next_multiple_of(128);
+    let queues = u64::from(config.queues);
+    let mut descs: Vec<QueueDesc> = Vec::new();
+    let mut owned = Vec::new();
+    for ssd in ssds.iter_mut() {
+        let rings_bytes = queues * (sq_bytes + cq_bytes);
+        let rings = near(rings_bytes)?;
+        let words = near(queues * words_stride)?;
+        let iova = map_for_all(std::slice::from_ref(ssd), rings.cells(0, rings_bytes / 8))?;
+        let marks = layout.mark_bytes();
+        let empty = vec![0xFFu8; (marks.end - marks.start) as usize];
+        for queue in 0..queues {
+            words.write((queue * words_stride + marks.start) as usize, &empty)?;
+            let ring = |offset| Ring { address: rings.address() + offset, iova: iova.plus(offset) };
+            let first = queue * (sq_bytes + cq_bytes);
+            let pair = ssd.driver().create_queue_pair(QueuePairRequest {
+                qid: queue as u16 + 1,
+                entries: config.depth,
+                sq: ring(first),
+                cq: ring(first + sq_bytes),
+            })?;
+            let private = words.address() + queue * words_stride;
+            descs.push(layout.describe(pair.qid, private, pair.rings));
+        }
+        owned.push(rings);
+        owned.push(words);
+    }
+    let table = near((descs.len() * size_of::<QueueDesc>()) as u64)?;
+    table.write(0, &descs)?;
+    let address = table.address();
+    owned.push(table);
+    Ok(Queues { table: address, owned })
+}

@@ -1,0 +1,136 @@
+//! Kernels on host threads against emulated SSDs: the whole stack, without a GPU.
+
+use std::time::Duration;
+
+use warpstore::device::prelude::*;
+use warpstore::device::{CacheMode, Layout};
+use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
+
+/// Sums the elements of each row; rows are given by `offsets`.
+#[kernel]
+fn row_sums(
+    elements: Array<u32>,
+    offsets: Global<u64>,
+    mut sums: DisjointSlice<u64>,
+) -> Result<(), IoError> {
+    for row in thread::grid_stride(sums.len()) {
+        let mut sum = 0;
+        let first = offsets.get(row).unwrap_or(0);
+        for element in elements.range(first..offsets.get(row + 1).unwrap_or(first)) {
+            sum += u64::from(element?);
+        }
+        sums.set(row, sum);
+    }
+    Ok(())
+}
+
+/// Sums every element with `get`, with `get2` and through held lines, three ways into three sums.
+#[kernel]
+fn three_sums(elements: Array<u64>, sums: Atomics<u64>) -> Result<(), IoError> {
+    let n = elements.len();
+    for index in thread::grid_stride(n) {
+        sums.at(0).fetch_add(elements.get(index)?, Order::Relaxed);
+        let (one, two) = elements.get2(index, n - 1 - index)?;
+        sums.at(1).fetch_add(one.wrapping_add(two), Order::Relaxed);
+    }
+    let warps = thread::grid_size() / 32;
+    let mut first = thread::index_1d() / 32 * 32;
+    while first < n {
+        let index = first + u64::from(warp::lane_id());
+        elements.line(first, |line| {
+            if let Some(value) = line.get(index) {
+                sums.at(2).fetch_add(value, Order::Relaxed);
+            }
+        })?;
+        first += warps * 32;
+    }
+    Ok(())
+}
+
+fn configuration() -> Configuration {
+    Configuration {
+        target: Target::Threads { lanes: 64 },
+        ssd: SsdConfig {
+            profile: Profile::IDEAL,
+            medium: Medium::Near,
+            lba_bytes: 512,
+            bytes: 4 << 20,
+        },
+        ssds: 1,
+        layout: Layout::Stripe,
+        stripe_bytes: 512,
+        queues: 2,
+        depth: 64,
+        in_flight: u32::MAX,
+        line_bytes: 512,
+        cache_lines: 64,
+        mode: CacheMode::Optimistic,
+        strict: true,
+        blocks: None,
+        timeout: Duration::from_secs(20),
+    }
+}
+
+fn variants() -> Vec<Configuration> {
+    let mut variants = Vec::new();
+    for (ssds, layout) in [(1, Layout::Stripe), (3, Layout::Stripe), (2, Layout::Replicate)] {
+        for (line_bytes, cache_lines) in [(512, 1), (512, 64), (4096, 2), (65536, 7)] {
+            for (mode, depth) in
+                [(CacheMode::Optimistic, 2), (CacheMode::Optimistic, 64), (CacheMode::None, 4)]
+            {
+                variants.push(Configuration {
+                    ssds,
+                    layout,
+                    line_bytes,
+                    stripe_bytes: u64::from(line_bytes),
+                    cache_lines,
+                    mode,
+                    depth,
+                    ..configuration()
+                });
+            }
+        }
+    }
+    variants
+}
+
+#[test]
+fn ranges_read_what_was_written_in_every_configuration() {
+    let elements: Vec<u32> = (0..6000u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
+    let offsets: Vec<u64> = (0..=300u64).map(|row| (row * row / 15).min(6000)).collect();
+    let expected: Vec<u64> = offsets
+        .windows(2)
+        .map(|row| elements[row[0] as usize..row[1] as usize].iter().map(|&x| u64::from(x)).sum())
+        .collect();
+    for (seed, configuration) in variants().into_iter().enumerate() {
+        let about = format!("{configuration:?}");
+        let session = Session::open_interleaved(configuration, seed as u64).unwrap();
+        let array = session.create_array("elements", &elements).unwrap();
+        let offsets = session.upload(&offsets).unwrap();
+        let sums = session.memory::<u64>(expected.len() as u64).unwrap();
+        let config = session.fill(&row_sums).unwrap();
+        session
+            .launch(&row_sums, config, (array, offsets.global(), sums.disjoint()))
+            .unwrap_or_else(|error| panic!("{error} with {about}"));
+        assert_eq!(sums.to_vec().unwrap(), expected, "with {about}");
+        assert!(session.counts().unwrap().reads > 0);
+        session.close().unwrap();
+    }
+}
+
+#[test]
+fn get_get2_and_held_lines_agree() {
+    let elements: Vec<u64> = (0..700u64).map(|i| i * i).collect();
+    let sum: u64 = elements.iter().sum();
+    for (seed, configuration) in variants().into_iter().enumerate() {
+        let about = format!("{configuration:?}");
+        let session = Session::open_interleaved(configuration, seed as u64).unwrap();
+        let array = session.create_array("squares", &elements).unwrap();
+        let sums = session.memory::<u64>(3).unwrap();
+        let config = session.fill(&three_sums).unwrap();
+        session
+            .launch(&three_sums, config, (array, sums.atomics()))
+            .unwrap_or_else(|error| panic!("{error} with {about}"));
+        assert_eq!(sums.to_vec().unwrap(), [sum, 2 * sum, sum], "with {about}");
+    }
+}
