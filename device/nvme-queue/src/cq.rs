@@ -185,6 +185,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
                 Fault::Stale
             });
         }
+        // [CQ-5] A CQE of an earlier lap must not complete the command that has the slot now.
         if !self.ring.is_generation(cqe.cid, state) {
             return Err(Fault::Stale);
         }

@@ -93,6 +93,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         let before = W::wrap(index.wrapping_sub(u64::from(self.shape.cap)));
         let mut attempt = 0;
         loop {
+            // Ordering: [SQ-6] both are polled without order; the fence below acquires them.
             let ready = !mine
                 || (self.state(index) == self.ring.free(index)
                     && self.ring.is_done(before, self.state(before)));
