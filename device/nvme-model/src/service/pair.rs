@@ -1,7 +1,7 @@
 //! One queue pair in one step: record and doorbells in, SQEs fetched, CQEs posted, record out.
 
 use nvme_wire::{Cqe, Sqe, Status};
-use warpstore_simt::{Cell, Native, Order, Platform, System, warp};
+use warpstore_simt::{Cell, Device, Native, Order, Platform, System, warp};
 
 use crate::command::Command;
 use crate::layout::record;
@@ -71,14 +71,12 @@ impl Turn {
     /// Follows the controller when it has created or deleted the queue. True if there is one.
     #[inline(always)]
     pub(super) fn adopt(&self) -> bool {
-        // Ordering: acquire, so that the record's fields are those of this generation.
-        let requested = self
-            .image
-            .word(self.record + record::REQUESTED)
-            .load(Order::Acquire);
+        let requested = self.image.read(self.record + record::REQUESTED);
         let requested = warp::shuffle_sync(self.mask, requested, 0);
         let adopted = self.image.word(self.record + record::ADOPTED);
         if requested != adopted.load(Order::Relaxed) {
+            // Ordering: acquire, so that the record's fields are those of this generation.
+            Native::fence::<Device>(Order::AcqRel);
             warp::sync_mask(self.mask);
             if self.lane == 0 {
                 // A new queue begins at slot 0 with phase 1.

@@ -100,6 +100,44 @@ pub const SERVERS: [Server; 2] = [Server::Thread, Server::Warp];
 #[repr(align(128))]
 struct Line([AtomicU64; 16]);
 
+/// A controller's image at another place, as in a GPU's memory.
+pub struct ImageCopy(Box<[Line]>);
+
+impl ImageCopy {
+    pub fn of(controller: &Controller) -> Self {
+        let place = Placement {
+            media: controller.media().0,
+            link: 0,
+        };
+        let words = controller.image(place);
+        let word = |at: usize| AtomicU64::new(words.get(at).copied().unwrap_or(0));
+        let line = |first: usize| Line(std::array::from_fn(|index| word(16 * first + index)));
+        Self((0..words.len().div_ceil(16)).map(line).collect())
+    }
+
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+
+    pub fn words(&self) -> Vec<u64> {
+        let words = self.0.iter().flat_map(|line| &line.0);
+        words.map(|word| word.load(Relaxed)).collect()
+    }
+}
+
+/// Runs `body` on warps of one block each.
+pub fn run_warps(warps: u32, body: &(dyn Fn() + Sync)) {
+    let grid = Grid {
+        grid_dim: warps,
+        block_dim: 32,
+    };
+    let workers = Workers {
+        threads: 1,
+        resident_blocks: warps as usize,
+    };
+    launch(grid, workers, Interleaving::None, body).unwrap();
+}
+
 pub struct Rig {
     pub controller: Arc<Controller>,
     pub memory: Memory,
@@ -216,43 +254,18 @@ impl Rig {
     }
 
     fn step_warp(&mut self) {
-        let place = Placement {
-            media: self.controller.media().0,
-            link: 0,
-        };
-        let words = self.controller.image(place);
-        let lines: Box<[Line]> = words
-            .chunks(16)
-            .map(|line| {
-                Line(std::array::from_fn(|i| {
-                    AtomicU64::new(line.get(i).copied().unwrap_or(0))
-                }))
-            })
-            .collect();
+        let copy = ImageCopy::of(&self.controller);
         let queues = self.controller.configuration().queues as u32;
         let now = self.now;
         // SAFETY: a copy of the controller's image; the controller and the rig's memory live
-        // longer than the launch, which nothing else writes the copy during.
-        let image = unsafe { Image::new(lines.as_ptr().cast_mut().cast()) };
-        let body = move || {
+        // longer than the launch, and nothing else writes the copy during it.
+        let image = unsafe { Image::new(copy.address() as *mut u64) };
+        run_warps(1, &move || {
             for queue in 0..queues {
                 step::<32>(image, queue, now);
             }
-        };
-        let grid = Grid {
-            grid_dim: 1,
-            block_dim: 32,
-        };
-        let workers = Workers {
-            threads: 1,
-            resident_blocks: 1,
-        };
-        launch(grid, workers, Interleaving::None, &body).unwrap();
-        let words: Vec<u64> = lines
-            .iter()
-            .flat_map(|line| line.0.iter().map(|word| word.load(Relaxed)))
-            .collect();
-        self.controller.take_back(&words);
+        });
+        self.controller.take_back(&copy.words());
     }
 
     /// Puts an admin command in its ring without ringing.
