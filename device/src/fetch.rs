@@ -95,7 +95,7 @@ fn run<const HOLD: bool>(mask: u32, mut access: Access) -> Chunk {
         let wants = access.look::<HOLD>(mask);
         let wanting = warp::ballot_sync(mask, wants);
         if wants {
-            access.start(wanting, &patience, turn);
+            access.start::<HOLD>(wanting, &patience, turn);
         }
         access.collect_bounce::<HOLD>();
         if warp::all_sync(mask, access.done) {
@@ -189,9 +189,9 @@ impl Access {
 
     /// One command for each distinct line among the lanes of `wanting`. Collective over it.
     #[inline(always)]
-    fn start(&mut self, wanting: u32, patience: &Patience<Native>, turn: u32) {
+    fn start<const HOLD: bool>(&mut self, wanting: u32, patience: &Patience<Native>, turn: u32) {
         let lane = warp::lane_id();
-        let coalesce = self.store.desc().mode != CacheMode::None;
+        let coalesce = HOLD || self.store.desc().mode != CacheMode::None;
         let group =
             if coalesce { warp::match_any_u64_sync(wanting, self.line) } else { 1 << lane };
         let leader = warp::leader(group);
