@@ -1,12 +1,13 @@
 //! What can go wrong, and what mends it.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use crate::Arch;
 
 /// Why there is no PTX.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum BuildError {
     /// The folder holds no crate.
     #[error("no kernel crate at {}: {reason}", .path.display())]
@@ -66,6 +67,13 @@ pub enum BuildError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// The message: what a build.rs prints whose `main` returns this error.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn known() -> String {
