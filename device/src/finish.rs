@@ -84,7 +84,7 @@ impl Finish for Finisher {
                 let fetch = desc.table.fetch_of(line).filter(|fetch| fetch.version == version);
                 if let Some(fetch) = fetch {
                     if status.is_success() {
-                        desc.table.publish(fetch.line);
+                        desc.table.publish(fetch);
                     } else {
                         let failure = Failure::new(ErrorKind::Status as u16, status.bits());
                         desc.table.fail(fetch, failure);

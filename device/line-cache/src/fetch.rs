@@ -3,7 +3,7 @@
 use warpstore_simt::{Cell, Cells, Order, Platform};
 
 use crate::clock::{SlotClaim, occupant};
-use crate::meta::{BUSY, REF, VALID};
+use crate::meta::BUSY;
 use crate::{Failure, LineTable, Look, Meta, State};
 
 /// The right to fetch a line: its word is BUSY and nobody else changes it.
@@ -30,8 +30,8 @@ impl Claim {
 
 /// A line on its way into a slot.
 ///
-/// Plain data, since whoever drains the completion ends the fetch, not whoever began it. It is
-/// ended once, by [`LineTable::publish`] or [`LineTable::fail`].
+/// Plain data, since whoever drains the completion ends the fetch, not whoever began it. It ends
+/// once, by [`LineTable::publish`], [`LineTable::fail`] or [`LineTable::lose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The line.
@@ -108,57 +108,54 @@ impl<P: Platform> LineTable<P> {
         })
     }
 
-    /// Makes a fetched line resident: the word names slot and version already. The bytes are in
-    /// the slot, and the caller has acquired them (the completion's phase, then a fence).
+    /// Makes a fetched line resident. The bytes are in the slot, and the caller has acquired them
+    /// (the completion's phase, then a fence). False: the fetch was given up before.
     ///
     /// A resident line starts referenced, so that the clock lets its waiters read it.
     #[inline(always)]
-    pub fn publish(self, line: u64) {
+    pub fn publish(self, fetch: Fetch) -> bool {
         // Ordering: [LC-1] release: the bytes, before the word that says they are there.
-        let before = self.meta.at(line).fetch_or(VALID | REF, Order::Release);
-        debug_assert!(is_busy(before), "line {line} was published without a fetch");
+        self.end(fetch, Meta::valid(fetch.version, fetch.slot))
     }
 
-    /// Ends a fetch that failed: its slot is free again and its waiters see why.
+    /// Ends a fetch that failed: its slot is free again and its waiters see why. False: the fetch
+    /// was given up before; the slot is free now all the same.
     ///
-    /// The controller is done with the slot: it has completed the command, or never got it.
-    /// (A command that timed out ends neither way: its slot stays claimed.)
+    /// The controller is done with the slot: it has completed the command, or never got it. If
+    /// that is not known, see [`LineTable::lose`].
     #[inline(always)]
-    pub fn fail(self, fetch: Fetch, failure: Failure) {
-        let Fetch {
-            line,
-            slot,
-            version,
-        } = fetch;
+    pub fn fail(self, fetch: Fetch, failure: Failure) -> bool {
         // The slot first, so that whoever sees FAILED and claims again finds it: with one slot
         // there is no other. The word names it a little longer, but while BUSY nobody goes there.
-        self.give_back(slot);
-        let busy = Meta::busy(version, slot).bits();
-        let change = Meta::failed(version, failure).bits().wrapping_sub(busy);
-        // Ordering: [LC-8] the fetch's end, before the next claim. [LC-5] an addition, which
-        // turns the one word into the other and leaves the hint as it is.
-        let before = self.meta.at(line).fetch_add(change, Order::Release);
-        debug_assert!(is_busy(before), "line {line} failed without a fetch");
+        self.give_back(fetch.slot);
+        // Ordering: [LC-8] the fetch's end, before the next claim.
+        self.end(fetch, Meta::failed(fetch.version, failure))
     }
 
-    /// Ends a fetch whose command may still reach the controller: waiters see why, the slot stays
-    /// taken for good, and the version moves on, so that a completion that comes late after all
-    /// names a fetch that is no more.
+    /// Gives a fetch up whose command may still reach the controller: the slot stays taken, and
+    /// the version moves on, so that a completion that comes after all names a fetch that is no
+    /// more. Waiters look again, and find the failure. False: the completion came first.
     #[inline(always)]
-    pub fn lose(self, fetch: Fetch, failure: Failure) {
-        let Fetch {
-            line,
-            slot,
-            version,
-        } = fetch;
-        let busy = Meta::busy(version, slot).bits();
-        let failed = Meta::failed(version.wrapping_add(1), failure).bits();
-        // Ordering: [LC-8] and [LC-5] as in `fail`.
-        let before = self
-            .meta
-            .at(line)
-            .fetch_add(failed.wrapping_sub(busy), Order::Release);
-        debug_assert!(is_busy(before), "line {line} was lost without a fetch");
+    pub fn lose(self, fetch: Fetch, failure: Failure) -> bool {
+        // Ordering: [LC-8] as in `fail`.
+        self.end(fetch, Meta::failed(fetch.version.wrapping_add(1), failure))
+    }
+
+    /// Turns the word of `fetch` into `after`, whatever the hint is. The finisher of a late
+    /// completion and whoever gives the fetch up may both come here: one wins ([LC-5]).
+    #[inline(always)]
+    fn end(self, fetch: Fetch, after: Meta) -> bool {
+        let cell = self.meta.at(fetch.line);
+        let busy = Meta::busy(fetch.version, fetch.slot);
+        let mut expected = busy.bits();
+        loop {
+            match cell.compare_exchange(expected, after.bits(), Order::Release) {
+                Ok(_) => return true,
+                // Late hints are finite: each costs its reader, or the clock, an operation.
+                Err(found) if busy.same_but_hint(Meta::from_bits(found)) => expected = found,
+                Err(_) => return false,
+            }
+        }
     }
 
     /// Gives up a claim that found no slot. The access goes round the cache.
@@ -168,9 +165,4 @@ impl<P: Platform> LineTable<P> {
         // acquired.
         self.meta.at(claim.line).fetch_and(!BUSY, Order::Relaxed);
     }
-}
-
-#[inline(always)]
-fn is_busy(bits: u64) -> bool {
-    matches!(Meta::from_bits(bits).look(), Look::Busy(_))
 }

@@ -19,8 +19,9 @@
 //! |---|---|---|---|
 //! | INVALID, FAILED → BUSY | [`LineTable::claim`] | compare-exchange | anyone who misses; one wins |
 //! | BUSY → BUSY with a slot | [`LineTable::attach`] | or | the winner, with a slot of its own |
-//! | BUSY → VALID | [`LineTable::publish`] | or | whoever drained the fetch's completion |
-//! | BUSY → FAILED | [`LineTable::fail`] | add | the same, or the winner if it could not submit |
+//! | BUSY → VALID | [`LineTable::publish`] | compare-exchange | whoever drained the fetch's completion |
+//! | BUSY → FAILED | [`LineTable::fail`] | compare-exchange | the same |
+//! | BUSY → FAILED, version + 1 | [`LineTable::lose`] | compare-exchange | the winner, if its submission was cut off |
 //! | BUSY → INVALID | [`LineTable::release_claim`] | and | the winner, if it found no slot |
 //! | VALID → INVALID, version + 1 | [`LineTable::victim`] | compare-exchange | anyone who needs a slot; line unpinned, clean, not referenced lately |
 //! | pins ± 1 | [`LineTable::pin`], [`LineTable::unpin`] | compare-exchange on VALID; add | anyone; whoever pinned |
@@ -29,8 +30,8 @@
 //! Every change of a line's word is a read-modify-write, so none loses another's.
 //!
 //! A slot is free, claimed (its holder is about to attach, or has just evicted), or attached to
-//! a line. The line word decides: a slot belongs to the line whose VALID or BUSY word names it,
-//! and what the slot's own word says of an occupant is only where the clock looks first.
+//! a line. The line's word decides: a slot may be taken only from the line whose VALID word names
+//! it, and what the slot's own word says of an occupant is only where the clock looks first.
 //!
 //! **Who waits for whom.** A reader waits only for a BUSY line ([`LineTable::settled`]), and BUSY
 //! ends by the hand of whoever drains the completion, which may be the reader itself: the holder

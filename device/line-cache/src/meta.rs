@@ -29,8 +29,7 @@ const STATE: u64 = 0b11;
 const INVALID: u64 = 0b00;
 pub(crate) const BUSY: u64 = 0b01;
 const FAILED: u64 = 0b10;
-/// Includes BUSY, so that a fetch is published by setting bits.
-pub(crate) const VALID: u64 = 0b11;
+const VALID: u64 = 0b11;
 const DIRTY: u64 = 1 << 2;
 const CLEANING: u64 = 1 << 3;
 pub(crate) const REF: u64 = 1 << 4;
@@ -159,6 +158,11 @@ impl Meta {
     #[inline(always)]
     pub(crate) const fn busy(version: u16, slot: u32) -> Self {
         Self::word(BUSY, version, slot)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn valid(version: u16, slot: u32) -> Self {
+        Self::word(VALID | REF, version, slot)
     }
 
     #[inline(always)]

@@ -83,7 +83,7 @@ impl Cache {
 
     fn finish(self, fetch: Fetch) {
         self.write(fetch.slot, value(fetch.line, fetch.version));
-        self.table.publish(fetch.line);
+        self.table.publish(fetch);
     }
 
     fn fill(self, line: u64) -> Option<Fetch> {
@@ -189,7 +189,7 @@ fn a_reader_and_a_line_that_comes_back() {
             {
                 let fetch = cache.table.attach(claim, slot);
                 cache.write(fetch.slot, value(0, 1));
-                cache.table.publish(fetch.line);
+                cache.table.publish(fetch);
             }
         };
         race(beginning, move || cache.read(0), evictor);
@@ -384,6 +384,33 @@ fn a_failure_and_its_waiter() {
         };
         race(beginning, finisher, waiter);
         assert!(cache.read(0));
+    });
+}
+
+/// [LC-5]: a fetch that is given up while its completion comes ends one way, not half of each.
+#[test]
+fn a_late_completion_and_a_lost_fetch() {
+    check(3, |beginning| {
+        let cache = Cache::new(1, 1);
+        let fetch = cache.begin(0).expect("an empty cache has room");
+        let finisher = move || {
+            cache.write(fetch.slot, value(0, 0));
+            cache
+                .table
+                .fetch_of(0)
+                .is_some_and(|fetch| cache.table.publish(fetch))
+        };
+        let failure = Failure::new(7, 0);
+        let (published, lost) = race(beginning, finisher, move || {
+            cache.table.lose(fetch, failure)
+        });
+        assert!(published != lost);
+        match cache.table.look(0) {
+            Look::Hit(_) => assert!(published && cache.read(0)),
+            Look::Failed(meta) => assert_eq!((meta.failure(), meta.version()), (failure, 1)),
+            other => panic!("neither published nor lost: {other:?}"),
+        }
+        assert!(!cache.table.publish(fetch), "a fetch ends once");
     });
 }
 

@@ -140,6 +140,7 @@ enum Step {
     Attach,
     Publish(usize),
     Fail(usize, u16),
+    Lose(usize),
     Release,
     FreeSlot,
     Pin(u64),
@@ -155,6 +156,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Attach),
         3 => (0..8_usize).prop_map(Step::Publish),
         1 => (0..8_usize, any::<u16>()).prop_map(|(pick, status)| Step::Fail(pick, status)),
+        1 => (0..64_usize).prop_map(Step::Lose),
         1 => Just(Step::Release),
         1 => Just(Step::FreeSlot),
         1 => (0..LINES).prop_map(Step::Pin),
@@ -170,6 +172,8 @@ struct Hands {
     slots: Vec<SlotClaim>,
     fetches: Vec<Fetch>,
     pins: Vec<u64>,
+    /// Slots of fetches that were given up.
+    lost: usize,
 }
 
 impl Hands {
@@ -197,7 +201,7 @@ impl Hands {
             }
             Step::Publish(pick) if pick < self.fetches.len() => {
                 let fetch = self.fetches.remove(pick);
-                table.publish(fetch.line);
+                table.publish(fetch);
                 let line = model.line(fetch.line);
                 line.residence = Residence::Resident(fetch.slot);
                 line.referenced = true;
@@ -206,8 +210,21 @@ impl Hands {
                 let fetch = self.fetches.remove(pick);
                 let failure = Failure::new(status >> 3, status);
                 table.fail(fetch, failure);
-                model.line(fetch.line).residence = Residence::Failed(failure);
+                let line = model.line(fetch.line);
+                line.residence = Residence::Failed(failure);
+                line.referenced = false;
                 model.slots[fetch.slot as usize] = Slot::Free;
+            }
+            Step::Lose(pick) if pick < self.fetches.len() => {
+                let fetch = self.fetches.remove(pick);
+                let failure = Failure::new(9, 0);
+                assert!(table.lose(fetch, failure));
+                assert!(!table.publish(fetch), "the late completion ends nothing");
+                let line = model.line(fetch.line);
+                line.residence = Residence::Failed(failure);
+                line.version = (line.version + 1) % VERSIONS;
+                line.referenced = false;
+                self.lost += 1;
             }
             Step::Release => {
                 if let Some(claim) = self.claims.pop() {
@@ -228,7 +245,7 @@ impl Hands {
                 model.line(line).pins -= 1;
             }
             Step::Settled(line) => Self::settled(line, table, model),
-            Step::Publish(_) | Step::Fail(..) | Step::Unpin(_) => {}
+            Step::Publish(_) | Step::Fail(..) | Step::Lose(_) | Step::Unpin(_) => {}
         }
     }
 
@@ -285,7 +302,7 @@ proptest! {
         for step in program {
             hands.apply(step, table, &mut model);
             model.check(table);
-            let held = hands.slots.len() + hands.fetches.len();
+            let held = hands.slots.len() + hands.fetches.len() + hands.lost;
             let resident =
                 model.lines.iter().filter(|line| matches!(line.residence, Residence::Resident(_)));
             let free = model.slots.iter().filter(|&&slot| slot == Slot::Free);
@@ -299,7 +316,7 @@ fn fill(table: LineTable<Native>, line: u64) {
         .claim(line, table.open(line))
         .expect("the line is not resident");
     let slot = table.victim(2 * table.slots()).expect("nothing is pinned");
-    table.publish(table.attach(claim, slot).line);
+    table.publish(table.attach(claim, slot));
 }
 
 #[test]

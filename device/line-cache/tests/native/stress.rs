@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
                 .at(at)
                 .store(value(line, fetch.version, word), Order::Relaxed);
         }
-        self.table.publish(line);
+        self.table.publish(fetch);
         None
     }
 }
