@@ -9,6 +9,11 @@
 //! Lifetime of a queue in the image: the controller writes its record, then makes the record's
 //! generation odd; the service adopts it. On deletion the generation becomes even, and the
 //! deletion completes when the service has adopted that too, so nothing is posted afterwards.
+#![allow(
+    unsafe_code,
+    reason = "the caller vouches for memory that commands will name"
+)]
+// UNSAFETY: one unsafe function without unsafe operations, `map_dma`: it records a range.
 
 mod admin;
 mod configuration;
@@ -181,12 +186,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`MapError`] if there are too many ranges or the range is none.
-    #[expect(
-        unsafe_code,
-        reason = "the caller vouches for memory that commands will name"
-    )]
-    // UNSAFETY: an unsafe function without unsafe operations: it only records the range.
-    //
+    ///
     /// # Safety
     /// Until it is unmapped the memory is valid for atomic reads and writes by the agent that
     /// serves the I/O queues, and, if the admin queue, an admin command or a ring there names it,

@@ -14,8 +14,11 @@
 //! queue; what is not mapped ([`Controller::map_dma`]) is
 //! refused with Data Transfer Error and never touched.
 //!
+//! Data moves when a command is fetched; modelled time only delays its completion.
+//!
 //! What this does not do: interrupts, SGLs, fused commands, metadata, several submission queues
-//! on one completion queue.
+//! on one completion queue, atomic writes: commands that touch one LBA at the same time may tear
+//! it.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
 mod command;

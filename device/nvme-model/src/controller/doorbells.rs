@@ -1,4 +1,6 @@
 //! Doorbells: plain 32-bit words at a stride, polled by the service.
+#![allow(unsafe_code, reason = "the caller vouches for doorbells of its own")]
+// UNSAFETY: one unsafe function without unsafe operations, `LentDoorbells::at`.
 
 use nvme_wire::regs::doorbell_offset;
 
@@ -13,9 +15,7 @@ pub struct LentDoorbells {
 impl LentDoorbells {
     /// The doorbells of queue 1 and above will lie from `address` on, in the order and stride of
     /// the register space. The CPU never touches them.
-    #[expect(unsafe_code, reason = "the caller vouches for the memory")]
-    // UNSAFETY: an unsafe function without unsafe operations: it only records the address.
-    //
+    ///
     /// # Safety
     /// `2 * queues * (4 << DSTRD)` zeroed bytes at `address`, aligned to 4, are valid for the
     /// agent that serves the I/O queues as long as the controller exists. A queue identifier is
