@@ -88,8 +88,9 @@ pub fn run(names: &[String]) -> Result<()> {
     let mut green: Vec<&[String]> = Vec::new();
     for mutant in &mutants {
         if !green.contains(&mutant.test.as_slice()) {
-            let verdict = tree.test(&toolchain, &mutant.test, "unmutated")?;
             let test = mutant.test.join(" ");
+            println!("unmutated: cargo test {test}");
+            let verdict = tree.test(&toolchain, &mutant.test, "unmutated")?;
             ensure!(
                 verdict == Verdict::Passed,
                 "`cargo test {test}` unmutated: {verdict:?}"
