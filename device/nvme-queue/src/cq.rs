@@ -176,7 +176,9 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         let Some(slot) = self.ring.slot_of_cid(cqe.cid) else {
             return Err(Fault::Unknown);
         };
-        let state = self.state(slot);
+        let word = self.words.state.at(slot);
+        // Ordering: [CQ-3] only a hint: the compare-exchange starts from this value.
+        let state = word.load(Order::Relaxed);
         if !self.ring.is_in_flight(state) {
             let repeated = self.ring.is_generation(cqe.cid, self.ring.previous(state));
             return Err(if repeated {
@@ -192,11 +194,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         // Ordering: [CQ-3] before the compare-exchange: after it the slot has another owner.
         let tag = self.words.tag.at(slot).load(Order::Relaxed);
         // Ordering: [CQ-3] pairs with the fence of the next owner of the slot.
-        match self.words.state.at(slot).compare_exchange(
-            state,
-            self.ring.next(state),
-            Order::Release,
-        ) {
+        match word.compare_exchange(state, self.ring.next(state), Order::Release) {
             Ok(_) => Ok(tag),
             Err(_) => Err(Fault::Duplicate),
         }

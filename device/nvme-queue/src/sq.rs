@@ -66,12 +66,9 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         let leader = warp::leader(mask);
         let mut start = 0;
         if warp::lane_id() == leader {
+            let ticket = self.words.ticket;
             // Ordering: [SQ-7] a ticket is only a number that nobody else has.
-            start = W::wrap(
-                self.words
-                    .ticket
-                    .fetch_add(u64::from(lanes), Order::Relaxed),
-            );
+            start = W::wrap(ticket.fetch_add(u64::from(lanes), Order::Relaxed));
         }
         Group {
             start: warp::shuffle_sync(mask, start, leader),

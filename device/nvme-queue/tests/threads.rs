@@ -10,7 +10,7 @@ use controller::{Controller, command};
 use nvme_queue::{Completion, Finish, Patience, Wide};
 use pair::{Pair, word};
 use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
-use warpstore_simt::{Native, Platform, thread, warp};
+use warpstore_simt::{Cell, Native, NativeCell, Order, Platform, System, thread, warp};
 
 /// How often each command was finished, by serial number.
 struct Ledger(Vec<AtomicU32>);
@@ -54,6 +54,17 @@ fn serve(mut controller: Controller<Native>, commands: usize, stop: &AtomicBool,
     }
 }
 
+/// Ends all waits if the controller's thread panics.
+struct Alarm(NativeCell<u32, System>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(1, Order::Relaxed);
+        }
+    }
+}
+
 /// Every lane of `grid` submits `rounds` commands and waits for every other one of them.
 fn every_command_completes_once(depth: u32, grid: Grid, rounds: u64, seed: u64) {
     let lanes = u64::from(grid.grid_dim) * u64::from(grid.block_dim);
@@ -68,7 +79,10 @@ fn every_command_completes_once(depth: u32, grid: Grid, rounds: u64, seed: u64) 
     };
     let stop = AtomicBool::new(false);
     let launched = std::thread::scope(|scope| {
-        let server = scope.spawn(|| serve(controller, commands, &stop, seed));
+        let server = scope.spawn(|| {
+            let _alarm = Alarm(patience.abort);
+            serve(controller, commands, &stop, seed);
+        });
         let workers = Workers {
             threads: 2,
             resident_blocks: 4,
