@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
+use crate::layout::INSTANCES;
 use crate::memory::SharedWords;
+use crate::timing::occupation;
 
 /// The timing constants of one drive; see [`crate::serve`]'s timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +123,21 @@ impl Profile {
     /// The profile of this name.
     pub fn by_name(name: &str) -> Option<Self> {
         PROFILES.into_iter().find(|profile| profile.name == name)
+    }
+
+    /// Most reads of `bytes` bytes a second that `drives` such drives on one link can complete by
+    /// the timing model; `None` without modelled time.
+    pub fn most_reads(&self, bytes: u64, drives: u32) -> Option<f64> {
+        let [at_512, at_4096, ..] = self.occupation_ns;
+        let occupation = occupation(bytes, [at_512, at_4096]);
+        if occupation == 0 {
+            return None;
+        }
+        let by_drives = f64::from(drives) * INSTANCES as f64 * 1e9 / occupation as f64;
+        let by_link = self.link.map_or(f64::INFINITY, |generation| {
+            1e9 * (1u64 << 20) as f64 / (generation.per_byte() * bytes) as f64
+        });
+        Some(by_drives.min(by_link))
     }
 
     /// True if commands take modelled time.

@@ -194,3 +194,58 @@ impl Controller {
 fn slot<T>(queues: &mut [Option<T>], qid: u16) -> Option<&mut Option<T>> {
     queues.get_mut((qid as usize).checked_sub(1)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Configuration, Media, Namespace, Profile, step};
+
+    fn controller() -> Controller {
+        let configuration = Configuration {
+            serial: "1".into(),
+            model: "m".into(),
+            namespaces: vec![Namespace {
+                lbas: 8,
+                lba_bytes: 512,
+            }],
+            mdts: 0,
+            queue_entries: 4,
+            dstrd: 0,
+            to: 1,
+            queues: 1,
+            profile: Profile::IDEAL,
+        };
+        Controller::new(configuration, Media::none(), None, None).unwrap()
+    }
+
+    #[test]
+    fn a_deletion_waits_until_the_service_has_let_go() {
+        let controller = controller();
+        let state = &mut State::default();
+        let rings = crate::memory::SharedWords::zeroed(3 * 512);
+        let page = rings.address().next_multiple_of(4096);
+        // The rings are never touched: no doorbell is rung.
+        let range = crate::layout::range(0);
+        controller
+            .image_here()
+            .write_pair(range, [page, page + 4096]);
+        controller.image_here().write(header::RANGES, 1);
+        let create = |state: &mut State| {
+            let sqe = Sqe::create_io_sq(1, 3, 1, page);
+            controller.create_sq(state, &sqe)
+        };
+        let cq = Sqe::create_io_cq(1, 3, page);
+        assert_eq!(controller.create_cq(state, &cq), Status::SUCCESS);
+        assert_eq!(create(state), Status::SUCCESS);
+        let serving = controller.words.word(header::SERVING);
+        serving.store(1, std::sync::atomic::Ordering::Relaxed);
+        step::<1>(controller.image_here(), 0, 0);
+        let outcome = controller.delete_sq(state, &Sqe::delete_io_sq(1));
+        assert!(matches!(outcome, Outcome::Deleting { qid: 1, .. }));
+        assert!(!controller.is_deleted(1), "the service may still post");
+        assert_eq!(create(state), Status::INVALID_QUEUE_ID);
+        step::<1>(controller.image_here(), 0, 0);
+        assert!(controller.is_deleted(1));
+        assert_eq!(create(state), Status::SUCCESS);
+    }
+}
