@@ -40,7 +40,8 @@ const VERSION_SHIFT: u32 = PIN_SHIFT + PIN_BITS;
 const VERSION: u64 = (VERSIONS as u64 - 1) << VERSION_SHIFT;
 const SLOT_SHIFT: u32 = VERSION_SHIFT + VERSION_BITS;
 const SLOT: u64 = (MAX_SLOTS as u64 - 1) << SLOT_SHIFT;
-/// What an optimistic reader compares: a pin, a mark or a hint changes no byte of the line.
+/// What an optimistic reader compares: a pin, a mark or a hint changes no byte of the line
+/// ([LC-3]).
 const COMPARE: u64 = STATE | VERSION | SLOT;
 
 const _: () = assert!(SLOT_SHIFT + SLOT_BITS == u64::BITS);
@@ -143,7 +144,7 @@ impl Meta {
         (self.0 & (SLOT | PINS | DIRTY | CLEANING | STATE)) == expected
     }
 
-    /// The word after an eviction: not resident, next version.
+    /// The word after an eviction: not resident, next version ([LC-3]).
     #[inline(always)]
     pub(crate) const fn evicted(self) -> Self {
         Self::word(INVALID, self.version().wrapping_add(1), 0)
