@@ -1,5 +1,7 @@
 //! Whole blocks, round the cache: what a kernel uses that manages its own buffers.
 
+use core::num::NonZeroU32;
+
 use nvme_queue::Patience;
 use warpstore_simt::{Cell, Cells, Native, Order, Platform, warp};
 
@@ -40,8 +42,8 @@ impl Blocks {
 
     /// Number of SSDs.
     #[inline(always)]
-    pub fn ssds(&self) -> u32 {
-        self.0.ssds()
+    pub fn ssds(&self) -> NonZeroU32 {
+        self.0.desc().map.ssds
     }
 
     /// Bytes of a block.

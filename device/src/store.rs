@@ -99,12 +99,6 @@ impl Store {
         unsafe { &*self.0 }
     }
 
-    /// Number of SSDs.
-    #[inline(always)]
-    pub fn ssds(self) -> u32 {
-        self.desc().map.ssds.get()
-    }
-
     /// Number of queue pairs of all SSDs.
     #[inline(always)]
     fn queues(self) -> NonZeroU32 {

@@ -38,6 +38,7 @@ pub fn iops(
 ) -> Result<(), IoError> {
     let lane = thread::index_1d();
     let lanes = thread::grid_size();
+    // A power of two, at least 64.
     let words = blocks.block_bytes() / 8;
     let mask = warp::active_mask();
     let mut round = 0;
@@ -51,7 +52,7 @@ pub fn iops(
         blocks.read(mask, ssd, block, lane)?;
         latencies.set(command, (thread::now_ns() - start) as u32);
         if verify != 0 {
-            let index = random % words;
+            let index = mix(random) & (words - 1);
             if blocks.word(lane, index) != media_word(block * words + index) {
                 wrong.at(0).fetch_add(1, Order::Relaxed);
             }

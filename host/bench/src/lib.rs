@@ -1,6 +1,7 @@
 //! Experiments: builds a store from parts, runs, verifies, prints tables, JSON and plots.
 
 pub mod exit;
+pub mod experiments;
 pub mod graph;
 pub mod machine;
 pub mod options;

@@ -132,7 +132,7 @@ impl Options {
         let keeps_nothing = self.ssd.media == Some(Media::None);
         let is_timed_only = matches!(
             self.experiment,
-            Some(Experiment::Iops | Experiment::Registers)
+            Some(Experiment::Iops)
         );
         match keeps_nothing && !is_timed_only {
             true => Err(UsageError::new(

@@ -37,8 +37,6 @@ pub enum Experiment {
     Bfs,
     /// Weakly connected components.
     Cc,
-    /// Registers, spills and occupancy of every kernel.
-    Registers,
 }
 
 /// What executes the kernels.

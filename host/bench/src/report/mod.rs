@@ -108,6 +108,8 @@ pub struct Iops {
     pub commands: u64,
     /// Kernel time.
     pub seconds: f64,
+    /// Commands per second of every run, ascending; the figures are the middle one's.
+    pub runs: Vec<f64>,
     /// The most that could have come out, and why.
     pub limit: Option<Limit>,
 }

@@ -1,0 +1,142 @@
+//! Breadth-first search and connected components: edges on the SSDs, the rest in memory.
+
+
+
+use warpstore::device::{Array, Global};
+use warpstore::{Memory, Session};
+use warpstore_kernels::bfs::{NEXT_COUNT, bfs_level};
+use warpstore_kernels::cc::{cc_flatten, cc_hook};
+
+use super::plan::{Bytes, Needs, Plan};
+use super::{Finding, NamedGraph};
+use crate::exit::Failure;
+use crate::progress::Progress;
+use crate::reference::{self, UNREACHED};
+use crate::report::{Bfs, Cc, Outcome};
+
+/// A graph on the SSDs of a session.
+struct Stored {
+    session: Session,
+    edges: Array<u32>,
+    offsets: Memory<u64>,
+}
+
+impl Stored {
+    /// Opens a session and writes the graph to its SSDs.
+    fn import(plan: &Plan, graph: &NamedGraph) -> Result<Self, Failure> {
+        let edges = graph.graph.edges();
+        let progress = Progress::begin(format!("import {}", graph.name), 0);
+        let needs =
+            Needs { bytes: Bytes::Array(size_of_val(edges) as u64), lanes: None, blocks: None };
+        let session = plan.open(&needs)?;
+        let edges = session.create_array("edges", edges).map_err(anyhow::Error::from)?;
+        let offsets = session.upload(graph.graph.offsets()).map_err(anyhow::Error::from)?;
+        progress.end(&format!("{} edges on {} SSDs", edges.len(), plan.options.ssds));
+        Ok(Self { session, edges, offsets })
+    }
+
+    fn offsets(&self) -> Global<u64> {
+        self.offsets.global()
+    }
+}
+
+/// Searches from the source that the options name, level by level.
+pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
+    let wanted = plan.options.source.unwrap_or(0);
+    let source = graph.graph.vertex(wanted, &graph.file).map_err(anyhow::Error::from)?;
+    let stored = Stored::import(plan, graph)?;
+    let before = stored.session.counts().map_err(anyhow::Error::from)?;
+    let progress = Progress::begin("bfs", 0);
+    let (distances, seconds) = search(&stored, graph.graph.vertices() as u64, source)?;
+    let after = stored.session.counts().map_err(anyhow::Error::from)?;
+    stored.session.close().map_err(anyhow::Error::from)?;
+    let expected = reference::Bfs::run(&graph.graph, source);
+    let wrong = reference::compare(&expected.distances, &distances).err();
+    let found = reference::Bfs::of_distances(distances);
+    progress.end(&format!("{} vertices reached in {seconds:.3} s", found.reached));
+    Ok(Finding {
+        outcome: Outcome::Bfs(Bfs {
+            graph: graph.name.clone(),
+            source,
+            reached: found.reached,
+            depth: found.depth,
+            distance_sum: found.distance_sum,
+            seconds,
+            reads: after.reads - before.reads,
+            bytes_read: after.bytes - before.bytes,
+        }),
+        wrong: wrong.map(|difference| format!("bfs of {}: {difference}", graph.name)),
+        remarks: Vec::new(),
+    })
+}
+
+/// The levels of a search: distances and seconds of kernel time.
+fn search(stored: &Stored, vertices: u64, source: u32) -> anyhow::Result<(Vec<u32>, f64)> {
+    let session = &stored.session;
+    let distances = session.upload(&vec![UNREACHED; vertices as usize])?;
+    let mut frontier = session.memory::<u32>(vertices)?;
+    let mut next = session.memory::<u32>(vertices)?;
+    let progress = session.memory::<u32>(1)?;
+    distances.write(u64::from(source), &[0])?;
+    frontier.write(0, &[source])?;
+    let (mut level, mut count, mut seconds) = (0, 1u64, 0.0);
+    let config = session.fill(&bfs_level)?;
+    while count > 0 {
+        progress.write(NEXT_COUNT, &[0])?;
+        let args = (
+            stored.edges,
+            stored.offsets(),
+            frontier.atomics(),
+            count,
+            distances.atomics(),
+            next.atomics(),
+            progress.atomics(),
+            level,
+        );
+        seconds += session.launch(&bfs_level, config, args)?;
+        let mut found = [0u32];
+        progress.read(NEXT_COUNT, &mut found)?;
+        count = u64::from(found[0]);
+        std::mem::swap(&mut frontier, &mut next);
+        level += 1;
+    }
+    Ok((distances.to_vec()?, seconds))
+}
+
+/// Finds the weakly connected components.
+pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
+    let stored = Stored::import(plan, graph)?;
+    let before = stored.session.counts().map_err(anyhow::Error::from)?;
+    let progress = Progress::begin("cc", 0);
+    let (labels, seconds) = components(&stored, graph.graph.vertices() as u32)?;
+    let after = stored.session.counts().map_err(anyhow::Error::from)?;
+    stored.session.close().map_err(anyhow::Error::from)?;
+    let expected = reference::Components::run(&graph.graph);
+    let wrong = reference::compare(&expected.labels, &labels).err();
+    let found = reference::Components::of_labels(labels);
+    progress.end(&format!("{} components in {seconds:.3} s", found.components));
+    Ok(Finding {
+        outcome: Outcome::Cc(Cc {
+            graph: graph.name.clone(),
+            components: found.components,
+            largest: found.largest,
+            seconds,
+            reads: after.reads - before.reads,
+            bytes_read: after.bytes - before.bytes,
+        }),
+        wrong: wrong.map(|difference| format!("cc of {}: {difference}", graph.name)),
+        remarks: Vec::new(),
+    })
+}
+
+/// Labels of all vertices and seconds of kernel time.
+fn components(stored: &Stored, vertices: u32) -> anyhow::Result<(Vec<u32>, f64)> {
+    let session = &stored.session;
+    let parents = session.upload(&(0..vertices).collect::<Vec<u32>>())?;
+    let config = session.fill(&cc_hook)?;
+    let args = (stored.edges, stored.offsets(), parents.atomics());
+    let mut seconds = session.launch(&cc_hook, config, args)?;
+    let config = session.fill(&cc_flatten)?;
+    seconds += session.launch(&cc_flatten, config, (parents.atomics(),))?;
+    Ok((parents.to_vec()?, seconds))
+}

@@ -1,0 +1,124 @@
+//! The experiments: each builds a session, runs its kernels, verifies and reports.
+
+mod graphs;
+mod iops;
+mod plan;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::exit::Failure;
+use crate::graph::{self, Budget, Graph};
+use crate::machine::Machine;
+use crate::options::{Experiment, Options};
+use crate::progress::Progress;
+use crate::report::{self, Outcome, Report, SCHEMA};
+use plan::Plan;
+
+/// The kernels as PTX, compiled by the build script.
+const PTX: &str = include_str!(env!("WARPSTORE_PTX"));
+
+/// The graph of the main job.
+const SHIPPED_GRAPH: &str = "tests/data/email-enron.el.gz";
+
+/// What an experiment brings home.
+pub(crate) struct Finding {
+    /// What is reported.
+    pub outcome: Outcome,
+    /// How the result differs from the plain implementation's, if it does.
+    pub wrong: Option<String>,
+    /// What there is to say about where the figures come from.
+    pub remarks: Vec<String>,
+}
+
+/// Runs what the options ask for.
+///
+/// # Errors
+/// A wrong combination, a file or machine that is not as it must be, or a wrong result.
+pub fn run(options: &Options) -> Result<(), Failure> {
+    let plan = Plan::make(options)?;
+    let mut findings = Vec::new();
+    match options.experiment {
+        Some(Experiment::Iops) => findings.push(iops::run(&plan)?),
+        Some(Experiment::Bfs) => findings.push(graphs::bfs(&plan, &graph_of(options)?)?),
+        Some(Experiment::Cc) => findings.push(graphs::cc(&plan, &graph_of(options)?)?),
+        None => {
+            findings.push(iops::run(&plan)?);
+            let graph = graph_of(options)?;
+            findings.push(graphs::bfs(&plan, &graph)?);
+            findings.push(graphs::cc(&plan, &graph)?);
+        }
+    }
+    conclude(options, &plan, findings)
+}
+
+/// A graph and what it is called.
+pub(crate) struct NamedGraph {
+    pub name: String,
+    pub file: PathBuf,
+    pub graph: Graph,
+}
+
+/// Reads the graph that the options name, or the shipped one.
+fn graph_of(options: &Options) -> Result<NamedGraph, Failure> {
+    let file = options.graph.clone().unwrap_or_else(shipped_graph);
+    let progress = Progress::begin(format!("read {}", file.display()), 0);
+    let graph = graph::open(&file, Budget::of_machine()).map_err(anyhow::Error::from)?;
+    progress.end(&format!("{} vertices, {} edges", graph.vertices(), graph.edges().len()));
+    let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+    Ok(NamedGraph { name, file, graph })
+}
+
+/// The shipped graph: below the working directory, where a copy of the binary runs beside a
+/// checkout, else where the source was when the binary was built.
+fn shipped_graph() -> PathBuf {
+    let here = PathBuf::from(SHIPPED_GRAPH);
+    if here.exists() {
+        return here;
+    }
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(SHIPPED_GRAPH)
+}
+
+/// Prints, writes and draws; then says whether everything was right.
+fn conclude(options: &Options, plan: &Plan, findings: Vec<Finding>) -> Result<(), Failure> {
+    let wrong: Vec<String> =
+        findings.iter().filter_map(|finding| finding.wrong.clone()).collect();
+    let mut modelled = plan.modelled();
+    for remark in findings.iter().flat_map(|finding| &finding.remarks) {
+        if !modelled.contains(remark) {
+            modelled.push(remark.clone());
+        }
+    }
+    let report = Report {
+        schema: SCHEMA,
+        experiment: options.experiment.map_or_else(|| "main".into(), |name| name.to_string()),
+        runner: plan.runner,
+        ssd: options.ssd.to_string(),
+        machine: Machine { gpu: plan.gpu.clone(), driver: plan.driver.clone(), ..Machine::this() },
+        verified: wrong.is_empty() && plan.verifiable(),
+        modelled,
+        configuration: plan.described(),
+        results: findings.into_iter().map(|finding| finding.outcome).collect(),
+    };
+    // Whoever closed stdout does not want to read on.
+    let _ = std::io::stdout().write_all(report::render(&report).as_bytes());
+    if let Some(file) = &options.json {
+        report::save_json(file, &report).map_err(anyhow::Error::from)?;
+    }
+    let plot = options.plot.clone().or_else(|| {
+        let beside = options.json.as_ref().map(|file| file.with_extension("svg"));
+        beside.filter(|plot| Some(plot) != options.json.as_ref())
+    });
+    if let Some(file) = plot {
+        let drawing = report::draw(&report)
+            .map_err(|error| anyhow::anyhow!("{error}"))
+            .context("cannot draw the results")?;
+        report::save(&file, drawing.as_bytes()).map_err(anyhow::Error::from)?;
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Verification(wrong.join("; "))),
+    }
+}

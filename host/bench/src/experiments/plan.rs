@@ -1,0 +1,232 @@
+//! From options to a session: every default resolved for the machine.
+
+use std::io::{self, Write};
+
+use warpstore::cuda::{Context, CudaError, driver_present};
+use warpstore::device;
+use warpstore::{
+    BlocksConfig, Configuration, CudaRunner, Medium, Profile, Session, SsdConfig, Target,
+};
+
+use super::PTX;
+use crate::exit::Failure;
+use crate::options::{CacheMode, Layout, Media, Options, Runner};
+use crate::report;
+
+/// Lanes in flight on host threads: enough that each turn of a queue finds a batch, few enough
+/// that two cores get round.
+const HOST_LANES: u32 = 256;
+/// Queue pairs of an SSD by default.
+const HOST_QUEUES: u32 = 4;
+const GPU_QUEUES: u32 = 64;
+/// Lines of a cache by default, at least.
+const FEWEST_LINES: u64 = 64;
+
+/// Everything that a session of this run shares.
+pub(crate) struct Plan<'a> {
+    pub options: &'a Options,
+    pub runner: Runner,
+    pub gpu: Option<String>,
+    pub driver: Option<String>,
+}
+
+/// What an experiment needs of its session.
+pub(crate) struct Needs {
+    /// Bytes of arrays on all SSDs together, or of blocks on each.
+    pub bytes: Bytes,
+    /// Lanes in flight, where the experiment decides.
+    pub lanes: Option<u32>,
+    /// Block buffers.
+    pub blocks: Option<BlocksConfig>,
+}
+
+/// How much of the SSDs an experiment uses.
+pub(crate) enum Bytes {
+    /// An array of that many bytes, laid out over all SSDs.
+    Array(u64),
+    /// That many bytes of each SSD.
+    EachSsd(u64),
+}
+
+impl<'a> Plan<'a> {
+    /// Chooses the runner and looks at the machine.
+    pub(crate) fn make(options: &'a Options) -> Result<Self, Failure> {
+        let gpu = options.gpu.unwrap_or(0);
+        let wanted = options.runner.or(options.gpu.map(|_| Runner::Cuda));
+        let (runner, context) = match wanted {
+            Some(Runner::Threads) => (Runner::Threads, None),
+            Some(Runner::Cuda) => {
+                let context = Context::open(gpu).map_err(anyhow::Error::from)?;
+                (Runner::Cuda, Some(context))
+            }
+            None if !driver_present() => (Runner::Threads, None),
+            None => match Context::open(gpu) {
+                Ok(context) => (Runner::Cuda, Some(context)),
+                Err(error) => {
+                    say_why_not(&error);
+                    (Runner::Threads, None)
+                }
+            },
+        };
+        options.check_runner(runner)?;
+        let driver = context.as_ref().and_then(|context| context.driver_version().ok());
+        Ok(Self {
+            options,
+            runner,
+            gpu: context.map(|context| context.name().to_owned()),
+            driver: driver.map(|version| {
+                format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
+            }),
+        })
+    }
+
+    /// The profile of the SSDs.
+    pub(crate) fn profile(&self) -> Profile {
+        let name = self.options.ssd.profile.to_string();
+        // The options list the same names: a test holds them together.
+        Profile::by_name(&name).unwrap_or(Profile::IDEAL)
+    }
+
+    /// Queue pairs of each SSD.
+    pub(crate) fn queues(&self) -> u32 {
+        let default = match self.runner {
+            Runner::Threads => HOST_QUEUES,
+            Runner::Cuda => GPU_QUEUES,
+        };
+        self.options.queues.unwrap_or(default)
+    }
+
+    fn controller_sms(&self) -> u32 {
+        let default = CudaRunner::multiprocessors_for(self.queues() * self.options.ssds);
+        self.options.controller_sms.unwrap_or(default.min(16))
+    }
+
+    /// Lanes in flight on host threads; a GPU is filled.
+    fn lanes(&self) -> u32 {
+        self.options.threads.unwrap_or(HOST_LANES)
+    }
+
+    /// Lines of the cache for an array of `bytes` bytes: a quarter, unless asked for otherwise.
+    fn cache_lines(&self, bytes: u64) -> u64 {
+        let quarter = (bytes / 4).div_ceil(self.options.line).max(FEWEST_LINES);
+        self.options.cache_lines().unwrap_or(quarter)
+    }
+
+    fn medium(&self) -> Medium {
+        match &self.options.ssd.media {
+            Some(Media::None) => Medium::None,
+            Some(Media::Ram | Media::Hbm) => Medium::Near,
+            Some(Media::Host) | None => Medium::Host,
+            Some(Media::File(path)) => {
+                Medium::File { path: path.clone(), overwrite: self.options.overwrite }
+            }
+        }
+    }
+
+    /// Opens a session with what an experiment needs.
+    pub(crate) fn open(&self, needs: &Needs) -> Result<Session, Failure> {
+        let options = self.options;
+        let lanes = needs.lanes.unwrap_or_else(|| self.lanes());
+        let (array_bytes, ssd_bytes) = match needs.bytes {
+            Bytes::Array(bytes) => (bytes, self.share_of_ssd(bytes)),
+            Bytes::EachSsd(bytes) => (bytes, bytes),
+        };
+        let queues_in_all = self.queues() * options.ssds;
+        let configuration = Configuration {
+            target: match self.runner {
+                Runner::Threads => Target::Threads { lanes },
+                Runner::Cuda => Target::Cuda {
+                    gpu: options.gpu.unwrap_or(0),
+                    controller_sms: self.controller_sms(),
+                },
+            },
+            ssd: SsdConfig {
+                profile: self.profile(),
+                medium: self.medium(),
+                lba_bytes: options.ssd.lba,
+                bytes: ssd_bytes,
+            },
+            ssds: options.ssds,
+            layout: match options.layout {
+                Layout::Stripe => device::Layout::Stripe,
+                Layout::Replicate => device::Layout::Replicate,
+            },
+            stripe_bytes: options.stripe(),
+            queues: self.queues(),
+            depth: options.depth as u32,
+            in_flight: match needs.lanes {
+                Some(lanes) => lanes.div_ceil(queues_in_all).max(32),
+                None => u32::MAX,
+            },
+            line_bytes: options.line as u32,
+            cache_lines: self.cache_lines(array_bytes),
+            mode: match options.cache_mode {
+                CacheMode::None => device::CacheMode::None,
+                CacheMode::Optimistic => device::CacheMode::Optimistic,
+            },
+            strict: false,
+            blocks: needs.blocks,
+            timeout: options.timeout,
+        };
+        Ok(Session::open(configuration, PTX).map_err(anyhow::Error::from)?)
+    }
+
+    /// Bytes that each SSD must have for an array of `bytes`.
+    fn share_of_ssd(&self, bytes: u64) -> u64 {
+        let stripe = self.options.stripe();
+        let units = bytes.div_ceil(stripe).max(1);
+        match self.options.layout {
+            Layout::Stripe => units.div_ceil(u64::from(self.options.ssds)) * stripe,
+            Layout::Replicate => units * stripe,
+        }
+    }
+
+    /// Whether the media hold data that results can be checked with.
+    pub(crate) fn verifiable(&self) -> bool {
+        self.options.ssd.media != Some(Media::None)
+    }
+
+    /// What is modelled in every run with this plan.
+    pub(crate) fn modelled(&self) -> Vec<String> {
+        let server = match self.runner {
+            Runner::Threads => "a host thread",
+            Runner::Cuda => "a resident kernel on the same GPU",
+        };
+        let mut modelled = vec![format!("the SSDs are emulated by {server}")];
+        let profile = self.profile();
+        if profile.is_timed() {
+            modelled.push(format!("SSD time follows the model of {}", profile.product));
+        } else {
+            modelled.push("SSD time is not modelled: commands complete when served".to_owned());
+        }
+        if !self.verifiable() {
+            modelled.push("media=none moves no data, so nothing could be verified".to_owned());
+        }
+        modelled
+    }
+
+    /// The configuration for the report.
+    pub(crate) fn described(&self) -> report::Configuration {
+        let options = self.options;
+        report::Configuration {
+            ssds: options.ssds,
+            layout: options.layout,
+            stripe_bytes: options.stripe(),
+            lba_bytes: options.ssd.lba,
+            queue: options.queue,
+            queues: self.queues(),
+            depth: options.depth,
+            threads: self.lanes(),
+            line_bytes: options.line,
+            cache_lines: options.cache_lines(),
+            cache_mode: options.cache_mode,
+            timeout_seconds: options.timeout.as_secs_f64(),
+            seed: options.seed,
+        }
+    }
+}
+
+/// A GPU that cannot be opened is no error unless it was asked for.
+fn say_why_not(error: &CudaError) {
+    let _ = writeln!(io::stderr(), "no GPU ({error}); running on host threads");
+}
