@@ -3,8 +3,8 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-/// Bits that a CID may have: 0x8000 and above are left alone, because 0xffff means "no command"
-/// in the error log (Base 5.16.1.2) and drivers of old controllers avoid the top bit.
+/// Bits that a CID may have. The top one stays clear, so that 0xffff, which means "no command" in
+/// the error log (Base 5.16.1.2) and is what a lost controller reads as, is never a command.
 const CID_BITS: u32 = 15;
 
 /// CQ-doorbell cadence of large rings, in entries.
