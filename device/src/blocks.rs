@@ -7,7 +7,7 @@ use warpstore_simt::{Cell, Cells, Native, Order, Platform, warp};
 
 use crate::bounce;
 use crate::error::{ErrorKind, IoError};
-use crate::fetch::kind_of;
+use crate::fetch::{by_ssd, kind_of};
 use crate::finish::{Finisher, Purpose};
 use crate::launch::KernelParam;
 use crate::store::Store;
@@ -68,17 +68,20 @@ impl Blocks {
         // Ordering: [BB-1] relaxed: the buffer is this lane's own, and the submission's fence
         // orders the word before the command.
         word.store(bounce::IN_FLIGHT, Order::Relaxed);
-        let peers = warp::match_any_sync(mask, ssd);
         let command = store.read_block(ssd, block, &desc.blocks, buffer);
         let tag = Purpose::Block { buffer }.tag();
         let queue = store.queue(index);
-        let mut error = match queue.submit(peers, command, tag, &finisher, &patience) {
-            Ok(()) => 0,
-            Err(refused) => self.error(kind_of(refused.reason), 0, index, block),
-        };
-        if error == 0 {
-            error = self.wait(peers, index, buffer, block, &finisher, &patience);
-        }
+        let mut error = 0;
+        by_ssd(mask, ssd, |peers| {
+            if let Err(refused) = queue.submit(peers, command, tag, &finisher, &patience) {
+                error = self.error(kind_of(refused.reason), 0, index, block);
+            }
+        });
+        by_ssd(mask, ssd, |peers| {
+            if error == 0 {
+                error = self.wait(peers, index, buffer, block, &finisher, &patience);
+            }
+        });
         uniform(mask, error)
     }
 

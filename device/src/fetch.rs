@@ -24,9 +24,6 @@ const COMMANDS_BEFORE_FAILURE: u32 = 4;
 /// Steps of the clock that one turn takes at most.
 const CLOCK_STEPS: u32 = 64;
 
-/// In place of a line's word, which it cannot be: try to pin again.
-const AGAIN: u64 = u64::MAX;
-
 /// How a cold access ends: an error (`error` is not 0), or two words.
 ///
 /// [`read_chunk`]: the 16 bytes. [`hold`]: in `low` the piece that holds the line, in `high` 0 if
@@ -97,7 +94,7 @@ fn run<const HOLD: bool>(mask: u32, mut access: Access) -> Chunk {
         if wants {
             access.start::<HOLD>(wanting, &patience, turn);
         }
-        access.collect_bounce::<HOLD>();
+        access.collect_bounce::<HOLD>(mask);
         if warp::all_sync(mask, access.done) {
             return access.chunk;
         }
@@ -133,21 +130,14 @@ impl Access {
             return false;
         }
         let desc = self.store.desc();
-        let meta = if HOLD { self.pin(mask) } else { desc.table.open(self.line) };
-        if meta.bits() == AGAIN {
-            return false;
-        }
-        self.meta = meta;
-        match meta.look() {
-            Look::Hit(_) if HOLD => {
+        let look = if HOLD { self.pin(mask) } else { desc.table.look(self.line) };
+        match look {
+            Look::Hit(meta) if HOLD => {
                 self.finish(u64::from(meta.slot()), 0);
                 false
             }
-            Look::Hit(meta) => {
-                let [low, high] = desc.slots.load_chunk(u64::from(meta.slot()), self.offset);
-                if desc.table.validate(self.line, meta, low | high) {
-                    self.finish(low, high);
-                }
+            Look::Hit(_) => {
+                self.read_hit();
                 false
             }
             Look::Busy(_) => {
@@ -155,6 +145,7 @@ impl Access {
                 false
             }
             Look::Failed(meta) => {
+                self.meta = meta;
                 let status = Status::from_bits(meta.failure().status());
                 let again = !self.waited
                     || (status.is_retryable() && self.commands < COMMANDS_BEFORE_FAILURE);
@@ -163,13 +154,29 @@ impl Access {
                 }
                 again
             }
-            Look::Absent(_) => true,
+            Look::Absent(meta) => {
+                self.meta = meta;
+                true
+            }
         }
     }
 
-    /// One pin for all lanes of `mask`, if the line is resident; else its word, or [`AGAIN`].
+    /// The optimistic read, as a hit does it.
     #[inline(always)]
-    fn pin(&self, mask: u32) -> Meta {
+    fn read_hit(&mut self) {
+        let desc = self.store.desc();
+        if let Look::Hit(meta) = desc.table.open(self.line).look() {
+            let [low, high] = desc.slots.load_chunk(u64::from(meta.slot()), self.offset);
+            if desc.table.validate(self.line, meta, low | high) {
+                self.finish(low, high);
+            }
+        }
+    }
+
+    /// One pin for all lanes of `mask`, if the line is resident; else what the line is doing. A
+    /// line that cannot be pinned just now counts as busy.
+    #[inline(always)]
+    fn pin(&self, mask: u32) -> Look {
         let leader = warp::leader(mask);
         let mut word = 0;
         if warp::lane_id() == leader {
@@ -179,12 +186,12 @@ impl Access {
                 Err(NotPinned::Look(
                     Look::Hit(meta) | Look::Busy(meta) | Look::Failed(meta) | Look::Absent(meta),
                 )) => meta.bits(),
-                Err(NotPinned::Full | NotPinned::Contended) => AGAIN,
+                Err(NotPinned::Full | NotPinned::Contended) => Meta::BUSY.bits(),
             };
         }
         // The barrier passes the leader's acquire on to the lanes that read the bytes.
         warp::sync_mask(mask);
-        Meta::from_bits(warp::shuffle_sync(mask, word, leader))
+        Meta::from_bits(warp::shuffle_sync(mask, word, leader)).look()
     }
 
     /// One command for each distinct line among the lanes of `wanting`. Collective over it.
@@ -195,10 +202,12 @@ impl Access {
         let group =
             if coalesce { warp::match_any_u64_sync(wanting, self.line) } else { 1 << lane };
         let leader = warp::leader(group);
-        let plan = if leader == lane { self.plan(turn) } else { Plan::Nothing };
+        let mut plan = if leader == lane { self.plan(turn) } else { Plan::Nothing };
         let submits = matches!(plan, Plan::Fetch(_) | Plan::Bounce(_));
         let submitting = warp::ballot_sync(wanting, submits);
-        let plan = if submits { self.submit(submitting, plan, patience) } else { plan };
+        if submits {
+            by_ssd(submitting, self.ssd, |peers| plan = self.submit(peers, plan, patience));
+        }
         match Plan::from_word(warp::shuffle_sync(wanting, plan.to_word(), leader)) {
             Plan::Nothing => {}
             Plan::Fetch(_) => {
@@ -237,15 +246,14 @@ impl Access {
         }
     }
 
-    /// Submits the command of a plan; an error takes the plan's place. Collective over
-    /// `submitting`, whose lanes may head for different SSDs: each SSD's lanes submit together.
+    /// Submits the command of a plan; an error takes the plan's place. Collective over `peers`,
+    /// whose lanes all head for the same SSD.
     ///
     /// After an error nobody knows whether the controller has the command, so its slot or buffer
     /// stays taken until the queue is made anew.
     #[inline(always)]
-    fn submit(&self, submitting: u32, plan: Plan, patience: &Patience<Native>) -> Plan {
+    fn submit(&self, peers: u32, plan: Plan, patience: &Patience<Native>) -> Plan {
         let desc = self.store.desc();
-        let peers = warp::match_any_sync(submitting, self.ssd);
         let index = self.store.home_queue(self.ssd);
         let finisher = Finisher { store: self.store, queue: index };
         let route = self.store.route(self.line);
@@ -269,48 +277,54 @@ impl Access {
         }
     }
 
-    /// Takes the bytes out of the bounce buffer once they are there. The lanes that share a
-    /// buffer come here together.
+    /// Takes the bytes out of the bounce buffer once they are there. Collective over `mask`; the
+    /// lanes that share a buffer act in the same turn.
     #[inline(always)]
-    fn collect_bounce<const HOLD: bool>(&mut self) {
-        if self.bounce == 0 || self.done {
-            return;
-        }
+    fn collect_bounce<const HOLD: bool>(&mut self, mask: u32) {
         let desc = self.store.desc();
-        let buffer = self.bounce - 1;
-        // Ordering: [BB-2] acquire pairs with the finisher's release; each lane loads for itself,
-        // since a shuffle orders no memory.
-        let status = bounce::status_of(desc.bounce_words.at(buffer).load(Order::Acquire));
-        if !warp::all_sync(self.group, status.is_some()) {
-            return;
+        let waits = self.bounce != 0 && !self.done;
+        let buffer = self.bounce.wrapping_sub(1);
+        let mut status = None;
+        if waits {
+            // Ordering: [BB-2] acquire pairs with the finisher's release; each lane loads for
+            // itself, since a vote orders no memory.
+            status = bounce::status_of(desc.bounce_words.at(buffer).load(Order::Acquire));
         }
-        let status = status.unwrap_or(Status::from_bits(0));
-        if HOLD && status.is_success() {
-            self.finish(buffer, 1);
-            return;
+        let settled = warp::ballot_sync(mask, status.is_some());
+        let collects = waits && self.group & !settled == 0;
+        let mut keeps = false;
+        if collects && let Some(status) = status {
+            keeps = HOLD && status.is_success();
+            if keeps {
+                self.finish(buffer, 1);
+            } else if status.is_success() {
+                let [low, high] = desc.bounce.load_chunk(buffer, self.offset);
+                self.finish(low, high);
+            } else if !status.is_retryable() || self.commands >= COMMANDS_BEFORE_FAILURE {
+                self.fail(ErrorKind::Status as u16, status);
+            }
+            self.bounce = 0;
         }
-        if status.is_success() {
-            let [low, high] = desc.bounce.load_chunk(buffer, self.offset);
-            self.finish(low, high);
-        } else if !status.is_retryable() || self.commands >= COMMANDS_BEFORE_FAILURE {
-            self.fail(ErrorKind::Status as u16, status);
-        }
-        warp::sync_mask(self.group);
-        if warp::leader(self.group) == warp::lane_id() {
+        // All have read before the leader gives the buffer back.
+        warp::sync_mask(mask);
+        if collects && !keeps && warp::leader(self.group) == warp::lane_id() {
             bounce::put_back(desc, buffer);
         }
-        self.bounce = 0;
     }
 
     /// Finishes some completions: of the queue that this warp submits to, and in every other
     /// turn of some queue, so that nobody waits for a command that only others could see.
     #[inline(always)]
     fn drain(&self, mask: u32, turn: u32) {
-        let (peers, index) = if turn % 2 == 0 {
-            (warp::match_any_sync(mask, self.ssd), self.store.home_queue(self.ssd))
+        if turn.is_multiple_of(2) {
+            by_ssd(mask, self.ssd, |peers| self.drain_queue(peers, self.store.home_queue(self.ssd)));
         } else {
-            (mask, self.store.any_queue(turn / 2))
-        };
+            self.drain_queue(mask, self.store.any_queue(turn / 2));
+        }
+    }
+
+    #[inline(always)]
+    fn drain_queue(&self, peers: u32, index: u32) {
         let finisher = Finisher { store: self.store, queue: index };
         self.store.queue(index).drain(peers, &finisher);
     }
@@ -345,6 +359,24 @@ impl Access {
         let error = IoError::new(ErrorKind::from_code(kind), status, queue, self.line);
         self.chunk = Chunk { error: error.to_bits(), low: 0, high: 0 };
         self.done = true;
+    }
+}
+
+/// Calls `body` for the lanes of each SSD in turn, with their mask. Collective over `mask`.
+///
+/// One SSD after the other, not side by side: the GPU's compiler votes over all lanes that are
+/// converged where masks differ between them ([HW-2]).
+#[inline(always)]
+pub(crate) fn by_ssd(mask: u32, ssd: u32, mut body: impl FnMut(u32)) {
+    let mut left = mask;
+    while left != 0 {
+        let first = warp::shuffle_sync(mask, ssd, warp::leader(left));
+        let peers = warp::ballot_sync(mask, ssd == first);
+        if ssd == first {
+            body(peers);
+        }
+        warp::sync_mask(mask);
+        left &= !peers;
     }
 }
 

@@ -49,9 +49,10 @@ impl<T: Element> Array<T> {
     /// validation.
     ///
     /// Any lanes may call. Converged lanes that want the same line share one pin and run `body`
-    /// together ([`Line::lanes`]), which for a warp that walks a line means all of them. The line
-    /// is let go when each of them has left the closure, so an early return inside it leaves
-    /// nobody waiting. A line that finds no slot in the cache is held in a buffer beside it.
+    /// together ([`Line::lanes`]), which for a warp that walks a line means all of them; lanes
+    /// that want another line take their turn after them. The line is let go when each of its
+    /// lanes has left the closure, so an early return inside it leaves nobody waiting. A line
+    /// that finds no slot in the cache is held in a buffer beside it.
     ///
     /// # Errors
     /// `index` is outside the array, or the SSD or its queue failed. `body` has not run then.
@@ -65,14 +66,37 @@ impl<T: Element> Array<T> {
             return Err(IoError::out_of_range(index));
         }
         let line = self.line_of(index);
-        let mask = warp::match_any_u64_sync(warp::active_mask(), line);
-        let held = fetch::hold(self.store(), line, mask);
+        let all = warp::active_mask();
+        let (mut left, mut body, mut result) = (all, Some(body), None);
+        while left != 0 {
+            let first = warp::shuffle_sync(all, line, warp::leader(left));
+            let lanes = warp::ballot_sync(all, line == first);
+            if line == first && let Some(body) = body.take() {
+                result = Some(self.with_line(lanes, line, index, body));
+            }
+            warp::sync_mask(all);
+            left &= !lanes;
+        }
+        // Every lane has had its turn.
+        result.unwrap_or(Err(IoError::out_of_range(index)))
+    }
+
+    /// Holds `line` for `lanes`, which all want it, and runs `body` in each of them.
+    #[inline(always)]
+    fn with_line<R>(
+        &self,
+        lanes: u32,
+        line: u64,
+        index: u64,
+        body: impl FnOnce(&Line<'_, T>) -> R,
+    ) -> Result<R, IoError> {
+        let held = fetch::hold(self.store(), line, lanes);
         if let Some(error) = IoError::from_bits(held.error) {
             return Err(error);
         }
-        let result = body(&self.held_line(held, index, mask));
-        warp::sync_mask(mask);
-        if warp::lane_id() == warp::leader(mask) {
+        let result = body(&self.held_line(held, index, lanes));
+        warp::sync_mask(lanes);
+        if warp::lane_id() == warp::leader(lanes) {
             fetch::let_go(self.store(), line, held);
         }
         Ok(result)

@@ -53,7 +53,7 @@ impl Resident {
         let addresses: Vec<u64> = images.iter().map(Buffer::address).collect();
         let table = near(addresses.len() * 8)?;
         table.write(0, &addresses)?;
-        let stop = runner.allocate(Place::Shared, 64)?;
+        let stop = near(64)?;
         let status = near(StatusSlot::WORDS as usize * 8)?;
         let deadline = Self::clock(runner)? + LIFETIME.as_nanos() as u64;
         // SAFETY: table, images and stop word live as long as the kernel: `Resident` waits for

@@ -67,7 +67,8 @@ impl StoreMemory {
             None => builder.pool(0, config.line_bytes)?,
         };
         let errors = builder.near(8 + ERROR_RECORDS * 16)?;
-        let abort = builder.runner.allocate(Place::Shared, 64)?;
+        // Next to the kernels, since every waiting turn reads it: over PCIe that would be traffic.
+        let abort = builder.near(64)?;
         let desc = StoreDesc {
             queues: queues.table,
             ssd_table,

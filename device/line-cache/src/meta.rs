@@ -60,6 +60,9 @@ const _: () = assert!(COMPARE | PINS | DIRTY | CLEANING | REF == u64::MAX);
 pub struct Meta(u64);
 
 impl Meta {
+    /// A line that is being fetched, of which no more is known.
+    pub const BUSY: Self = Self::busy(0, 0);
+
     /// Takes a word of the table.
     #[inline(always)]
     pub const fn from_bits(bits: u64) -> Self {

@@ -38,6 +38,12 @@ impl Context {
         let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 127, device) };
         check("cuDeviceGetName", result)?;
         let length = name.iter().position(|&byte| byte == 0).unwrap_or(0);
+        // Local memory that a kernel needed stays: to give it back or to get it again the driver
+        // waits for all kernels, and a resident one does not end.
+        let flags = sys::CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX as u32;
+        // SAFETY: `device` is a device of this process, the flags are the driver's own.
+        let result = unsafe { sys::cuDevicePrimaryCtxSetFlags_v2(device, flags) };
+        check("cuDevicePrimaryCtxSetFlags", result)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: `context` is valid for a write, `device` is a device of this process.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) };

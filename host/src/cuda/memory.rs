@@ -6,21 +6,28 @@ use cudarc::driver::sys::{self, CUdeviceptr};
 
 use super::{Context, CudaError, Stream, check};
 
+/// Alignment of GPU memory here: a controller page, or more, so that PRPs find pages where they
+/// expect them. The driver itself promises only 256 bytes.
+const ALIGNMENT: u64 = 64 * 1024;
+
 /// Memory on the GPU.
 pub struct DeviceMemory {
     context: Arc<Context>,
+    allocation: CUdeviceptr,
     address: CUdeviceptr,
 }
 
 impl DeviceMemory {
-    /// Allocates `len` bytes, aligned to at least 256 bytes, and zeroes them on `stream`.
+    /// Allocates `len` bytes, aligned to 64 KiB, and zeroes them on `stream`.
     pub fn zeroed(context: &Arc<Context>, stream: &Stream, len: usize) -> Result<Self, CudaError> {
         context.make_current()?;
-        let mut address = 0;
-        // SAFETY: `address` is valid for a write; the context is current.
-        check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&mut address, len.max(1)) })?;
-        let memory = Self { context: Arc::clone(context), address };
-        // SAFETY: the range is the allocation just made.
+        let mut allocation = 0;
+        let whole = len.max(1) + ALIGNMENT as usize;
+        // SAFETY: `allocation` is valid for a write; the context is current.
+        check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&mut allocation, whole) })?;
+        let address = allocation.next_multiple_of(ALIGNMENT);
+        let memory = Self { context: Arc::clone(context), allocation, address };
+        // SAFETY: the range lies inside the allocation just made.
         let result = unsafe { sys::cuMemsetD8Async(address, 0, len.max(1), stream.handle()) };
         check("cuMemsetD8Async", result)?;
         stream.wait("zeroing GPU memory")?;
@@ -38,7 +45,7 @@ impl Drop for DeviceMemory {
         if self.context.make_current().is_ok() {
             // SAFETY: allocated by `zeroed`, freed once. The session frees memory only after its
             // kernels have ended; a failure means that the context is gone, and the memory too.
-            let _ = unsafe { sys::cuMemFree_v2(self.address) };
+            let _ = unsafe { sys::cuMemFree_v2(self.allocation) };
         }
     }
 }
