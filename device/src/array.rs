@@ -63,7 +63,10 @@ struct Place {
 impl<T: Element> Array<T> {
     const SHIFT: u32 = {
         let size = size_of::<T>();
-        assert!(size.is_power_of_two() && size <= 16, "elements are 1, 2, 4, 8 or 16 bytes");
+        assert!(
+            size.is_power_of_two() && size <= 16,
+            "elements are 1, 2, 4, 8 or 16 bytes"
+        );
         size.trailing_zeros()
     };
 
@@ -97,7 +100,10 @@ impl<T: Element> Array<T> {
     fn place(&self, index: u64) -> Place {
         let byte = index << Self::SHIFT;
         let offset = byte & ((1u64 << self.line_shift) - 1);
-        Place { line: self.first_line + (byte >> self.line_shift), offset }
+        Place {
+            line: self.first_line + (byte >> self.line_shift),
+            offset,
+        }
     }
 
     #[inline(always)]
@@ -145,7 +151,10 @@ impl<T: Element> Array<T> {
             return Err(IoError::out_of_range(outside));
         }
         let places = (self.place(first), self.place(second));
-        let metas = (self.table.open(places.0.line), self.table.open(places.1.line));
+        let metas = (
+            self.table.open(places.0.line),
+            self.table.open(places.1.line),
+        );
         let one = self.try_hit(places.0, metas.0);
         let two = self.try_hit(places.1, metas.1);
         let one = match one {

@@ -62,7 +62,10 @@ impl Blocks {
         let store = self.0;
         let desc = store.desc();
         let index = store.home_queue(ssd);
-        let finisher = Finisher { store, queue: index };
+        let finisher = Finisher {
+            store,
+            queue: index,
+        };
         let patience = store.patience();
         let word = desc.block_words.at(buffer);
         // Ordering: [BB-1] relaxed: the buffer is this lane's own, and the submission's fence

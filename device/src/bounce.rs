@@ -75,6 +75,9 @@ mod tests {
         assert_eq!(status_of(IN_FLIGHT), None);
         let status = Status::from_bits(0x4281);
         assert_eq!(status_of(settled_word(status)), Some(status));
-        assert_eq!(status_of(settled_word(Status::from_bits(0))), Some(Status::from_bits(0)));
+        assert_eq!(
+            status_of(settled_word(Status::from_bits(0))),
+            Some(Status::from_bits(0))
+        );
     }
 }

@@ -51,6 +51,9 @@ mod tests {
         assert_eq!(element::<u32>(chunk, 12), 0x0F0E_0D0C);
         assert_eq!(element::<u64>(chunk, 8), 0x0F0E_0D0C_0B0A_0908);
         assert_eq!(element::<[u64; 2]>(chunk, 0), chunk);
-        assert_eq!(element::<f32>([u64::from(1.5f32.to_bits()) << 32, 0], 4), 1.5);
+        assert_eq!(
+            element::<f32>([u64::from(1.5f32.to_bits()) << 32, 0], 4),
+            1.5
+        );
     }
 }

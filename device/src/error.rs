@@ -129,7 +129,10 @@ impl core::fmt::Display for IoError {
                 "no completion for line {line} on queue {queue} before the deadline"
             ),
             ErrorKind::Aborted => {
-                write!(f, "the host stopped the kernel while it waited for line {line}")
+                write!(
+                    f,
+                    "the host stopped the kernel while it waited for line {line}"
+                )
             }
             ErrorKind::QueueDead => write!(
                 f,

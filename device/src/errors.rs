@@ -39,8 +39,12 @@ impl ErrorRing {
         if record < self.records.len() / RECORD_WORDS {
             let status = u64::from(completion.status.bits());
             let first = u64::from(queue) << 32 | u64::from(completion.cid) << 16 | status;
-            self.records.at(record * RECORD_WORDS).store(first, Order::Relaxed);
-            self.records.at(record * RECORD_WORDS + 1).store(completion.tag, Order::Relaxed);
+            self.records
+                .at(record * RECORD_WORDS)
+                .store(first, Order::Relaxed);
+            self.records
+                .at(record * RECORD_WORDS + 1)
+                .store(completion.tag, Order::Relaxed);
         }
     }
 }

@@ -130,7 +130,11 @@ impl Access {
             return false;
         }
         let desc = self.store.desc();
-        let look = if HOLD { self.pin(mask) } else { desc.table.look(self.line) };
+        let look = if HOLD {
+            self.pin(mask)
+        } else {
+            desc.table.look(self.line)
+        };
         match look {
             Look::Hit(meta) if HOLD => {
                 self.finish(u64::from(meta.slot()), 0);
@@ -199,14 +203,23 @@ impl Access {
     fn start<const HOLD: bool>(&mut self, wanting: u32, patience: &Patience<Native>, turn: u32) {
         let lane = warp::lane_id();
         let coalesce = HOLD || self.store.desc().mode != CacheMode::None;
-        let group =
-            if coalesce { warp::match_any_u64_sync(wanting, self.line) } else { 1 << lane };
+        let group = if coalesce {
+            warp::match_any_u64_sync(wanting, self.line)
+        } else {
+            1 << lane
+        };
         let leader = warp::leader(group);
-        let mut plan = if leader == lane { self.plan(turn) } else { Plan::Nothing };
+        let mut plan = if leader == lane {
+            self.plan(turn)
+        } else {
+            Plan::Nothing
+        };
         let submits = matches!(plan, Plan::Fetch(_) | Plan::Bounce(_));
         let submitting = warp::ballot_sync(wanting, submits);
         if submits {
-            by_ssd(submitting, self.ssd, |peers| plan = self.submit(peers, plan, patience));
+            by_ssd(submitting, self.ssd, |peers| {
+                plan = self.submit(peers, plan, patience)
+            });
         }
         match Plan::from_word(warp::shuffle_sync(wanting, plan.to_word(), leader)) {
             Plan::Nothing => {}
@@ -255,12 +268,22 @@ impl Access {
     fn submit(&self, peers: u32, plan: Plan, patience: &Patience<Native>) -> Plan {
         let desc = self.store.desc();
         let index = self.store.home_queue(self.ssd);
-        let finisher = Finisher { store: self.store, queue: index };
+        let finisher = Finisher {
+            store: self.store,
+            queue: index,
+        };
         let route = self.store.route(self.line);
         let version = self.meta.version();
         let (pool, piece, purpose) = match plan {
             Plan::Bounce(buffer) => (&desc.bounce, buffer, Purpose::Bounce { buffer }),
-            Plan::Fetch(slot) => (&desc.slots, slot, Purpose::Fetch { line: self.line, version }),
+            Plan::Fetch(slot) => (
+                &desc.slots,
+                slot,
+                Purpose::Fetch {
+                    line: self.line,
+                    version,
+                },
+            ),
             Plan::Nothing | Plan::Error(_) => return plan,
         };
         let command = self.store.read_line(route, pool, piece);
@@ -317,7 +340,9 @@ impl Access {
     #[inline(always)]
     fn drain(&self, mask: u32, turn: u32) {
         if turn.is_multiple_of(2) {
-            by_ssd(mask, self.ssd, |peers| self.drain_queue(peers, self.store.home_queue(self.ssd)));
+            by_ssd(mask, self.ssd, |peers| {
+                self.drain_queue(peers, self.store.home_queue(self.ssd))
+            });
         } else {
             self.drain_queue(mask, self.store.any_queue(turn / 2));
         }
@@ -325,7 +350,10 @@ impl Access {
 
     #[inline(always)]
     fn drain_queue(&self, peers: u32, index: u32) {
-        let finisher = Finisher { store: self.store, queue: index };
+        let finisher = Finisher {
+            store: self.store,
+            queue: index,
+        };
         self.store.queue(index).drain(peers, &finisher);
     }
 
@@ -349,7 +377,11 @@ impl Access {
 
     #[inline(always)]
     fn finish(&mut self, low: u64, high: u64) {
-        self.chunk = Chunk { error: 0, low, high };
+        self.chunk = Chunk {
+            error: 0,
+            low,
+            high,
+        };
         self.done = true;
     }
 
@@ -357,7 +389,11 @@ impl Access {
     fn fail(&mut self, kind: u16, status: Status) {
         let queue = self.store.home_queue(self.ssd);
         let error = IoError::new(ErrorKind::from_code(kind), status, queue, self.line);
-        self.chunk = Chunk { error: error.to_bits(), low: 0, high: 0 };
+        self.chunk = Chunk {
+            error: error.to_bits(),
+            low: 0,
+            high: 0,
+        };
         self.done = true;
     }
 }

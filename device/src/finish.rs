@@ -43,9 +43,7 @@ impl Purpose {
     #[inline(always)]
     pub(crate) const fn tag(self) -> u64 {
         match self {
-            Self::Fetch { line, version } => {
-                line << LINE_SHIFT | (version as u64) << 2 | FETCH
-            }
+            Self::Fetch { line, version } => line << LINE_SHIFT | (version as u64) << 2 | FETCH,
             Self::Bounce { buffer } => buffer << 2 | BOUNCE,
             Self::Block { buffer } => buffer << 2 | BLOCK,
         }
@@ -81,7 +79,10 @@ impl Finish for Finisher {
         }
         match Purpose::of(completion.tag) {
             Purpose::Fetch { line, version } => {
-                let fetch = desc.table.fetch_of(line).filter(|fetch| fetch.version == version);
+                let fetch = desc
+                    .table
+                    .fetch_of(line)
+                    .filter(|fetch| fetch.version == version);
                 if let Some(fetch) = fetch {
                     if status.is_success() {
                         desc.table.publish(fetch);
@@ -112,8 +113,14 @@ mod tests {
     #[test]
     fn a_tag_says_what_the_command_was_for() {
         for purpose in [
-            Purpose::Fetch { line: (1 << 34) - 1, version: 2047 },
-            Purpose::Fetch { line: 0, version: 0 },
+            Purpose::Fetch {
+                line: (1 << 34) - 1,
+                version: 2047,
+            },
+            Purpose::Fetch {
+                line: 0,
+                version: 0,
+            },
             Purpose::Bounce { buffer: 0 },
             Purpose::Block { buffer: 4095 },
         ] {

@@ -40,7 +40,10 @@ impl<T: Element> Line<'_, T> {
             return None;
         }
         let offset = (index - self.indices.start) * size_of::<T>() as u64;
-        Some(bytes::from_bits(bytes::load::<T>(self.memory, self.start + offset)))
+        Some(bytes::from_bits(bytes::load::<T>(
+            self.memory,
+            self.start + offset,
+        )))
     }
 }
 
@@ -57,11 +60,7 @@ impl<T: Element> Array<T> {
     /// # Errors
     /// `index` is outside the array, or the SSD or its queue failed. `body` has not run then.
     #[inline(always)]
-    pub fn line<R>(
-        &self,
-        index: u64,
-        body: impl FnOnce(&Line<'_, T>) -> R,
-    ) -> Result<R, IoError> {
+    pub fn line<R>(&self, index: u64, body: impl FnOnce(&Line<'_, T>) -> R) -> Result<R, IoError> {
         if index >= self.len() {
             return Err(IoError::out_of_range(index));
         }
@@ -71,7 +70,9 @@ impl<T: Element> Array<T> {
         while left != 0 {
             let first = warp::shuffle_sync(all, line, warp::leader(left));
             let lanes = warp::ballot_sync(all, line == first);
-            if line == first && let Some(body) = body.take() {
+            if line == first
+                && let Some(body) = body.take()
+            {
                 result = Some(self.with_line(lanes, line, index, body));
             }
             warp::sync_mask(all);
@@ -105,10 +106,18 @@ impl<T: Element> Array<T> {
     #[inline(always)]
     fn held_line(&self, held: fetch::Chunk, index: u64, lanes: u32) -> Line<'_, T> {
         let desc = self.store().desc();
-        let pool = if held.high == 0 { &desc.slots } else { &desc.bounce };
+        let pool = if held.high == 0 {
+            &desc.slots
+        } else {
+            &desc.bounce
+        };
         let first = self.first_index_of_line(index);
         let elements = (1u64 << pool.shift) / size_of::<T>() as u64;
-        let end = if first + elements < self.len() { first + elements } else { self.len() };
+        let end = if first + elements < self.len() {
+            first + elements
+        } else {
+            self.len()
+        };
         Line {
             memory: pool.memory,
             start: held.low << pool.shift,

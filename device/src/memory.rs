@@ -61,7 +61,10 @@ impl<T: FromBytes + Immutable + Copy> Global<T> {
     /// `address` is aligned and valid for reads of `len` elements by the side that runs the
     /// kernel, and nobody writes them while a kernel that holds the handle runs.
     pub const unsafe fn from_raw(address: u64, len: u64) -> Self {
-        Self { address: address as *const T, len }
+        Self {
+            address: address as *const T,
+            len,
+        }
     }
 
     /// Number of elements.
@@ -94,7 +97,11 @@ impl<T: IntoBytes + Immutable + Copy> DisjointSlice<T> {
     /// `address` is aligned and valid for writes of `len` elements by the side that runs the
     /// kernel, and nobody reads them before the kernel has ended.
     pub const unsafe fn from_raw(address: u64, len: u64) -> Self {
-        Self { address: address as *mut T, len, element: PhantomData }
+        Self {
+            address: address as *mut T,
+            len,
+            element: PhantomData,
+        }
     }
 
     /// Number of elements.
@@ -116,7 +123,11 @@ impl<T: IntoBytes + Immutable + Copy> DisjointSlice<T> {
             return false;
         }
         // SAFETY: the index is below the length that `from_raw` vouched for.
-        unsafe { self.address.wrapping_add(index as usize).write_volatile(value) };
+        unsafe {
+            self.address
+                .wrapping_add(index as usize)
+                .write_volatile(value)
+        };
         true
     }
 }

@@ -71,7 +71,13 @@ mod tests {
         // UNSAFETY: the handle only fills a field; no test loads through it.
         // SAFETY: no access is made, so no byte has to be valid.
         let memory = unsafe { NativeBytes::new(core::ptr::null_mut(), 0) };
-        Pool { memory, iova: 0x80_0000, lists: 0x40_0000, shift, count: 4 }
+        Pool {
+            memory,
+            iova: 0x80_0000,
+            lists: 0x40_0000,
+            shift,
+            count: 4,
+        }
     }
 
     #[test]

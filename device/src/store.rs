@@ -110,7 +110,11 @@ impl Store {
     #[inline(always)]
     pub(crate) fn queue(self, index: u32) -> Queue<Native, Wide> {
         let desc = self.desc();
-        let index = if index < self.queues().get() { index } else { 0 };
+        let index = if index < self.queues().get() {
+            index
+        } else {
+            0
+        };
         let queue = (desc.queues as *const QueueDesc).wrapping_add(index as usize);
         // SAFETY: the index is below the length of the table, which is immutable.
         let queue = unsafe { &*queue };
@@ -121,7 +125,11 @@ impl Store {
     #[inline(always)]
     fn ssd<'kernel>(self, index: u32) -> &'kernel SsdDesc {
         let desc = self.desc();
-        let index = if index < desc.map.ssds.get() { index } else { 0 };
+        let index = if index < desc.map.ssds.get() {
+            index
+        } else {
+            0
+        };
         let ssd = (desc.ssd_table as *const SsdDesc).wrapping_add(index as usize);
         // SAFETY: the index is below the length of the table, which is immutable.
         unsafe { &*ssd }
@@ -169,7 +177,10 @@ impl Store {
     #[inline(always)]
     pub(crate) fn patience(self) -> Patience<Native> {
         let desc = self.desc();
-        Patience { deadline_ns: Native::now_ns() + desc.timeout_ns, abort: desc.abort }
+        Patience {
+            deadline_ns: Native::now_ns() + desc.timeout_ns,
+            abort: desc.abort,
+        }
     }
 }
 

@@ -39,14 +39,20 @@ impl StripeMap {
     #[inline(always)]
     pub fn place(&self, line: u64, reader: u32) -> Place {
         if self.layout == Layout::Replicate {
-            return Place { ssd: reader % self.ssds, line };
+            return Place {
+                ssd: reader % self.ssds,
+                line,
+            };
         }
         if self.ssds.get() == 1 {
             return Place { ssd: 0, line };
         }
         let (unit, within) = (line / self.unit_lines, line % self.unit_lines);
         let ssds = NonZeroU64::from(self.ssds);
-        Place { ssd: (unit % ssds) as u32, line: (unit / ssds) * self.unit_lines.get() + within }
+        Place {
+            ssd: (unit % ssds) as u32,
+            line: (unit / ssds) * self.unit_lines.get() + within,
+        }
     }
 
     /// Lines of a store whose SSDs have room for `lines_per_ssd` lines each.

@@ -109,26 +109,46 @@ impl Configuration {
             value.is_power_of_two() && (low..=high).contains(&value)
         };
         let rules = [
-            (power(self.line_bytes, 512, 65536), "line_bytes must be a power of two, 512 to 65536"),
-            (matches!(self.ssd.lba_bytes, 512 | 4096), "lba_bytes must be 512 or 4096"),
-            (self.line_bytes >= self.ssd.lba_bytes, "a line must hold at least one LBA"),
+            (
+                power(self.line_bytes, 512, 65536),
+                "line_bytes must be a power of two, 512 to 65536",
+            ),
+            (
+                matches!(self.ssd.lba_bytes, 512 | 4096),
+                "lba_bytes must be 512 or 4096",
+            ),
+            (
+                self.line_bytes >= self.ssd.lba_bytes,
+                "a line must hold at least one LBA",
+            ),
             (
                 self.stripe_bytes >= line && self.stripe_bytes.is_multiple_of(line),
                 "stripe_bytes must be a multiple of the line",
             ),
             ((1..=64).contains(&self.ssds), "there must be 1 to 64 SSDs"),
-            ((1..=128).contains(&self.queues), "each SSD must have 1 to 128 queue pairs"),
-            (self.ssds * self.queues <= 4096, "there must be at most 4096 queue pairs in all"),
-            (power(self.depth, 2, 4096), "depth must be a power of two, 2 to 4096"),
-            (self.in_flight >= 1, "at least one command must be in flight"),
+            (
+                (1..=128).contains(&self.queues),
+                "each SSD must have 1 to 128 queue pairs",
+            ),
+            (
+                self.ssds * self.queues <= 4096,
+                "there must be at most 4096 queue pairs in all",
+            ),
+            (
+                power(self.depth, 2, 4096),
+                "depth must be a power of two, 2 to 4096",
+            ),
+            (
+                self.in_flight >= 1,
+                "at least one command must be in flight",
+            ),
             (
                 self.cache_lines <= u64::from(line_cache_slots()),
                 "the cache must have fewer than 2^28 lines",
             ),
             (
                 self.blocks.is_none_or(|blocks| {
-                    blocks.count >= 1
-                        && power(blocks.bytes, self.ssd.lba_bytes, 65536)
+                    blocks.count >= 1 && power(blocks.bytes, self.ssd.lba_bytes, 65536)
                 }),
                 "block buffers must be a power of two of bytes, from an LBA to 65536",
             ),

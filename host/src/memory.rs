@@ -44,7 +44,11 @@ impl HostMemory {
             Layout::from_size_align(len.max(1), HOST_ALIGNMENT).map_err(|_| too_large())?;
         // SAFETY: the layout's size is not zero.
         let address = unsafe { alloc_zeroed(layout) };
-        if address.is_null() { Err(too_large()) } else { Ok(Self { address, layout }) }
+        if address.is_null() {
+            Err(too_large())
+        } else {
+            Ok(Self { address, layout })
+        }
     }
 }
 
@@ -70,18 +74,27 @@ pub struct Buffer {
 impl Buffer {
     /// Allocates `len` zeroed bytes on the heap, aligned to 64 KiB.
     pub fn host(len: usize) -> Result<Self, Error> {
-        Ok(Self { owner: Owner::Host(HostMemory::zeroed(len)?), len })
+        Ok(Self {
+            owner: Owner::Host(HostMemory::zeroed(len)?),
+            len,
+        })
     }
 
     /// Allocates `len` zeroed bytes of pinned host memory.
     pub fn pinned(context: &Arc<Context>, len: usize) -> Result<Self, Error> {
-        Ok(Self { owner: Owner::Pinned(PinnedMemory::zeroed(context, len)?), len })
+        Ok(Self {
+            owner: Owner::Pinned(PinnedMemory::zeroed(context, len)?),
+            len,
+        })
     }
 
     /// Allocates `len` zeroed bytes on the GPU.
     pub fn device(context: &Arc<Context>, stream: &Arc<Stream>, len: usize) -> Result<Self, Error> {
         let memory = DeviceMemory::zeroed(context, stream, len)?;
-        Ok(Self { owner: Owner::Device(memory, Arc::clone(stream)), len })
+        Ok(Self {
+            owner: Owner::Device(memory, Arc::clone(stream)),
+            len,
+        })
     }
 
     /// The address, as the side that runs kernels sees it.
@@ -116,7 +129,11 @@ impl Buffer {
     ///
     /// # Panics
     /// If the values do not fit: sizes are the caller's own.
-    pub fn write<T: IntoBytes + Immutable>(&self, offset: usize, values: &[T]) -> Result<(), Error> {
+    pub fn write<T: IntoBytes + Immutable>(
+        &self,
+        offset: usize,
+        values: &[T],
+    ) -> Result<(), Error> {
         let bytes = values.as_bytes();
         self.check(offset, bytes.len());
         match (self.host_address(), &self.owner) {

@@ -36,15 +36,24 @@ pub(crate) struct Resident {
 impl Resident {
     /// Starts serving the I/O queues of `ssds` on `multiprocessors` of the GPU. Queues are
     /// created and DMA ranges mapped already.
-    pub(crate) fn start(runner: &Runner, ssds: &[Ssd], multiprocessors: u32) -> Result<Self, Error> {
+    pub(crate) fn start(
+        runner: &Runner,
+        ssds: &[Ssd],
+        multiprocessors: u32,
+    ) -> Result<Self, Error> {
         let Runner::Cuda(cuda) = runner else {
-            return Err(Error::Configuration("a resident kernel needs a GPU".to_owned()));
+            return Err(Error::Configuration(
+                "a resident kernel needs a GPU".to_owned(),
+            ));
         };
         let near = |len| runner.allocate(Place::Kernel, len);
         let link = near(16)?;
         let mut images = Vec::new();
         for ssd in ssds {
-            let place = Placement { media: ssd.served_media(), link: link.address() };
+            let place = Placement {
+                media: ssd.served_media(),
+                link: link.address(),
+            };
             let words = ssd.model.image(place);
             let image = near(words.len() * 8)?;
             image.write(0, &words)?;
@@ -66,12 +75,22 @@ impl Resident {
                 deadline,
             )
         };
-        let config = LaunchConfig { blocks: multiprocessors, threads: BLOCK };
+        let config = LaunchConfig {
+            blocks: multiprocessors,
+            threads: BLOCK,
+        };
         // SAFETY: as above.
         let stream = unsafe {
             cuda.start_resident::<nvme_controllers>(config, &status, (Controllers(service),))
         }?;
-        Ok(Self { stream, stop, images, _table: table, _link: link, _status: status })
+        Ok(Self {
+            stream,
+            stop,
+            images,
+            _table: table,
+            _link: link,
+            _status: status,
+        })
     }
 
     /// The time on the GPU's clock. Nanoseconds.
@@ -80,7 +99,10 @@ impl Resident {
         let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
         // SAFETY: the slice is the buffer, which outlives the launch.
         let slice = unsafe { DisjointSlice::from_raw(clock.address(), 1) };
-        let config = LaunchConfig { blocks: 1, threads: 32 };
+        let config = LaunchConfig {
+            blocks: 1,
+            threads: 32,
+        };
         // SAFETY: the arguments are this function's own buffers.
         unsafe { runner.run::<read_clock>(config, &status, (slice,)) }?;
         let mut now = [0u64];

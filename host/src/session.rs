@@ -1,5 +1,8 @@
 //! A session: SSDs, a store on them, and kernels that use it.
-#![allow(unsafe_code, reason = "handles of a session's memory are made from raw addresses")]
+#![allow(
+    unsafe_code,
+    reason = "handles of a session's memory are made from raw addresses"
+)]
 // UNSAFETY: handles are made of this session's buffers, which live until the session is dropped,
 // after its kernels have ended.
 
@@ -67,9 +70,13 @@ impl Session {
             Target::Threads { lanes } => {
                 (Runner::Threads(ThreadsRunner::new(lanes)), u64::from(lanes))
             }
-            Target::Cuda { gpu, controller_sms } => {
-                (Runner::Cuda(CudaRunner::open(gpu, ptx, controller_sms)?), u64::MAX)
-            }
+            Target::Cuda {
+                gpu,
+                controller_sms,
+            } => (
+                Runner::Cuda(CudaRunner::open(gpu, ptx, controller_sms)?),
+                u64::MAX,
+            ),
         };
         Self::open_on(runner, config, lanes)
     }
@@ -81,7 +88,9 @@ impl Session {
     pub fn open_interleaved(config: Configuration, seed: u64) -> Result<Self, Error> {
         config.check()?;
         let Target::Threads { lanes } = config.target else {
-            return Err(Error::Configuration("only host threads can be interleaved".to_owned()));
+            return Err(Error::Configuration(
+                "only host threads can be interleaved".to_owned(),
+            ));
         };
         let runner = ThreadsRunner::new(lanes).interleaved(seed);
         Self::open_on(Runner::Threads(runner), config, u64::from(lanes))
@@ -91,7 +100,14 @@ impl Session {
         let link = Link::new();
         let parts = (0..config.ssds)
             .map(|index| {
-                Ssd::model(&runner, &config.ssd, index, config.ssds, config.queues, &link)
+                Ssd::model(
+                    &runner,
+                    &config.ssd,
+                    index,
+                    config.ssds,
+                    config.queues,
+                    &link,
+                )
             })
             .collect::<Result<Vec<SsdParts>, Error>>()?;
         let models = parts.iter().map(|part| Arc::clone(&part.model)).collect();
@@ -145,17 +161,15 @@ impl Session {
     ///
     /// # Errors
     /// There is an array of that name, or the SSDs are full.
-    pub fn create_array<T: Element>(
-        &self,
-        name: &str,
-        elements: &[T],
-    ) -> Result<Array<T>, Error> {
+    pub fn create_array<T: Element>(&self, name: &str, elements: &[T]) -> Result<Array<T>, Error> {
         let bytes = elements.as_bytes();
         let line_bytes = u64::from(self.config.line_bytes);
         let lines = (bytes.len() as u64).div_ceil(line_bytes);
         let mut arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
         if arrays.by_name.contains_key(name) {
-            return Err(Error::Configuration(format!("there is an array {name:?} already")));
+            return Err(Error::Configuration(format!(
+                "there is an array {name:?} already"
+            )));
         }
         let free = self.store.lines - arrays.next_line;
         if lines > free {
@@ -230,8 +244,15 @@ impl Session {
     pub fn memory<T>(&self, len: u64) -> Result<Memory<T>, Error> {
         let bytes = len as usize * size_of::<T>();
         let buffer = Arc::new(self.runner.allocate(Place::Kernel, bytes)?);
-        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&buffer));
-        Ok(Memory { buffer, len, element: std::marker::PhantomData })
+        self.buffers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(&buffer));
+        Ok(Memory {
+            buffer,
+            len,
+            element: std::marker::PhantomData,
+        })
     }
 
     /// Kernel memory that holds `elements`.
@@ -280,7 +301,11 @@ impl Session {
             None => Ok(seconds),
             Some(first) => {
                 let lanes = words[StatusSlot::FAILED_LANES as usize];
-                Err(Error::Kernel { kernel: K::NAME, lanes, first })
+                Err(Error::Kernel {
+                    kernel: K::NAME,
+                    lanes,
+                    first,
+                })
             }
         }
     }

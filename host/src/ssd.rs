@@ -1,5 +1,8 @@
 //! Emulated SSDs: media, model, driver, and who serves their I/O queues.
-#![allow(unsafe_code, reason = "media and doorbells are lent to the model by address")]
+#![allow(
+    unsafe_code,
+    reason = "media and doorbells are lent to the model by address"
+)]
 // UNSAFETY: memory of this crate's buffers is lent to the emulated controllers, which the same
 // `Ssd` owns and drops first.
 
@@ -41,7 +44,9 @@ enum MediaMemory {
     /// A buffer of ours, lent to the model.
     Lent(Buffer),
     /// A file that the model maps; a GPU serves the copy.
-    File { copy: Option<Buffer> },
+    File {
+        copy: Option<Buffer>,
+    },
 }
 
 impl Ssd {
@@ -84,7 +89,9 @@ impl Ssd {
         };
         // SAFETY: the doorbells are zeroed, large enough, and live as long as the model; each
         // queue identifier is created once in a session.
-        let lent = doorbells.as_ref().map(|buffer| unsafe { LentDoorbells::at(buffer.address()) });
+        let lent = doorbells
+            .as_ref()
+            .map(|buffer| unsafe { LentDoorbells::at(buffer.address()) });
         let configuration = nvme_model::Configuration {
             serial,
             model: format!("warpstore model {}", config.profile.name),
@@ -101,7 +108,11 @@ impl Ssd {
         };
         let model = Model::new(configuration, media, Some(link.clone()), lent)
             .map_err(|error| Error::Configuration(error.to_string()))?;
-        Ok(SsdParts { model: Arc::new(model), media: memory, doorbells })
+        Ok(SsdParts {
+            model: Arc::new(model),
+            media: memory,
+            doorbells,
+        })
     }
 }
 
@@ -115,8 +126,7 @@ pub(crate) struct SsdParts {
 impl SsdParts {
     /// Brings the controller up; its admin queue is being served.
     pub(crate) fn bring_up(self, queues: u32) -> Result<Ssd, Error> {
-        let backing: Arc<dyn Backing> =
-            Arc::new(driver_vfio::Model::new(Arc::clone(&self.model)));
+        let backing: Arc<dyn Backing> = Arc::new(driver_vfio::Model::new(Arc::clone(&self.model)));
         let disabled = Controller::open(Arc::clone(&backing), Deadlines::SSD)?;
         let memory = AdminBuffers::new(disabled.admin_bytes() as usize)?;
         let mut driver = disabled.enable(Arc::new(memory), queues as u16)?;
@@ -144,7 +154,9 @@ impl SsdParts {
 impl Ssd {
     /// The enabled controller.
     pub(crate) fn driver(&mut self) -> &mut Controller<Enabled> {
-        self.driver.as_mut().expect("the driver leaves only in shut_down")
+        self.driver
+            .as_mut()
+            .expect("the driver leaves only in shut_down")
     }
 
     /// Address of the media for whoever serves the I/O queues on a GPU; 0 for none.
@@ -164,7 +176,10 @@ impl Ssd {
     /// # Panics
     /// If they do not fit: the caller keeps to [`Ssd::bytes`].
     pub(crate) fn load(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        assert!(offset + bytes.len() as u64 <= self.bytes, "the bytes lie beyond the namespace");
+        assert!(
+            offset + bytes.len() as u64 <= self.bytes,
+            "the bytes lie beyond the namespace"
+        );
         match &self.media {
             MediaMemory::None => Ok(()),
             MediaMemory::Lent(buffer) => buffer.write(offset as usize, bytes),
@@ -173,7 +188,8 @@ impl Ssd {
                 // SAFETY: the model maps at least `self.bytes` bytes of media there as long as it
                 // lives, the range lies inside (asserted), and no slice of ours overlaps it.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
-                copy.as_ref().map_or(Ok(()), |copy| copy.write(offset as usize, bytes))
+                copy.as_ref()
+                    .map_or(Ok(()), |copy| copy.write(offset as usize, bytes))
             }
         }
     }
@@ -209,7 +225,10 @@ const FLAGS: usize = 256;
 impl AdminBuffers {
     fn new(shared_bytes: usize) -> Result<Self, Error> {
         let private = FLAGS + driver_vfio::ADMIN_PRIVATE_WORDS as usize * 8;
-        Ok(Self { shared: Buffer::host(shared_bytes)?, private: Buffer::host(private)? })
+        Ok(Self {
+            shared: Buffer::host(shared_bytes)?,
+            private: Buffer::host(private)?,
+        })
     }
 }
 

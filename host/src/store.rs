@@ -49,7 +49,11 @@ impl StoreMemory {
         let shape = Shape::new(config.depth, config.in_flight)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         let queues = create_queues(runner, config, ssds, shape)?;
-        let mut builder = Builder { runner, ssds, owned: queues.owned };
+        let mut builder = Builder {
+            runner,
+            ssds,
+            owned: queues.owned,
+        };
         let map = StripeMap {
             unit_lines: nonzero(config.stripe_bytes / u64::from(config.line_bytes))?,
             ssds: NonZeroU32::new(config.ssds).ok_or_else(no_ssd)?,
@@ -91,7 +95,13 @@ impl StoreMemory {
         let description = builder.near(size_of::<StoreDesc>() as u64)?;
         description.write_plain(0, &desc)?;
         builder.owned.push(abort);
-        Ok(Self { desc, lines, description, errors, _owned: builder.owned })
+        Ok(Self {
+            desc,
+            lines,
+            description,
+            errors,
+            _owned: builder.owned,
+        })
     }
 
     /// Address of the description.
@@ -106,7 +116,10 @@ impl StoreMemory {
         let kept = count[0].min(ERROR_RECORDS) as usize;
         let mut words = vec![[0u64; 2]; kept];
         self.errors.read(8, &mut words)?;
-        Ok((count[0], words.into_iter().map(ErrorRecord::from_words).collect()))
+        Ok((
+            count[0],
+            words.into_iter().map(ErrorRecord::from_words).collect(),
+        ))
     }
 }
 
@@ -154,7 +167,11 @@ impl Builder<'_> {
         let size = size_of::<SsdDesc>();
         let buffer = self.keep((size * ssds.len()) as u64)?;
         for (index, ssd) in ssds.iter().enumerate() {
-            let desc = SsdDesc { first_lba: 0, nsid: 1, lba_shift: ssd.lba_shift };
+            let desc = SsdDesc {
+                first_lba: 0,
+                nsid: 1,
+                lba_shift: ssd.lba_shift,
+            };
             buffer.write_plain(index * size, &desc)?;
         }
         Ok(buffer.address())
@@ -164,7 +181,11 @@ impl Builder<'_> {
         let meta = self.words(lines)?;
         let owner = self.words(config.cache_lines)?;
         let hand = self.keep(128)?.cell(0);
-        let order = if config.strict { ReadOrder::Strict } else { ReadOrder::Dependency };
+        let order = if config.strict {
+            ReadOrder::Strict
+        } else {
+            ReadOrder::Dependency
+        };
         Ok(LineTable::new(meta, owner, hand, order, 0))
     }
 
@@ -249,7 +270,10 @@ fn create_queues(
         let empty = vec![0xFFu8; (marks.end - marks.start) as usize];
         for queue in 0..queues {
             words.write((queue * words_stride + marks.start) as usize, &empty)?;
-            let ring = |offset| Ring { address: rings.address() + offset, iova: iova.plus(offset) };
+            let ring = |offset| Ring {
+                address: rings.address() + offset,
+                iova: iova.plus(offset),
+            };
             let first = queue * (sq_bytes + cq_bytes);
             let pair = ssd.driver().create_queue_pair(QueuePairRequest {
                 qid: queue as u16 + 1,
@@ -267,5 +291,8 @@ fn create_queues(
     table.write(0, &descs)?;
     let address = table.address();
     owned.push(table);
-    Ok(Queues { table: address, owned })
+    Ok(Queues {
+        table: address,
+        owned,
+    })
 }

@@ -73,11 +73,17 @@ fn configuration() -> Configuration {
 
 fn variants() -> Vec<Configuration> {
     let mut variants = Vec::new();
-    for (ssds, layout) in [(1, Layout::Stripe), (3, Layout::Stripe), (2, Layout::Replicate)] {
+    for (ssds, layout) in [
+        (1, Layout::Stripe),
+        (3, Layout::Stripe),
+        (2, Layout::Replicate),
+    ] {
         for (line_bytes, cache_lines) in [(512, 1), (512, 64), (4096, 2), (65536, 7)] {
-            for (mode, depth) in
-                [(CacheMode::Optimistic, 2), (CacheMode::Optimistic, 64), (CacheMode::None, 4)]
-            {
+            for (mode, depth) in [
+                (CacheMode::Optimistic, 2),
+                (CacheMode::Optimistic, 64),
+                (CacheMode::None, 4),
+            ] {
                 variants.push(Configuration {
                     ssds,
                     layout,
@@ -96,11 +102,18 @@ fn variants() -> Vec<Configuration> {
 
 #[test]
 fn ranges_read_what_was_written_in_every_configuration() {
-    let elements: Vec<u32> = (0..6000u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
+    let elements: Vec<u32> = (0..6000u32)
+        .map(|i| i.wrapping_mul(2_654_435_761))
+        .collect();
     let offsets: Vec<u64> = (0..=300u64).map(|row| (row * row / 15).min(6000)).collect();
     let expected: Vec<u64> = offsets
         .windows(2)
-        .map(|row| elements[row[0] as usize..row[1] as usize].iter().map(|&x| u64::from(x)).sum())
+        .map(|row| {
+            elements[row[0] as usize..row[1] as usize]
+                .iter()
+                .map(|&x| u64::from(x))
+                .sum()
+        })
         .collect();
     for (seed, configuration) in variants().into_iter().enumerate() {
         let about = format!("{configuration:?}");
@@ -110,7 +123,11 @@ fn ranges_read_what_was_written_in_every_configuration() {
         let sums = session.memory::<u64>(expected.len() as u64).unwrap();
         let config = session.fill(&row_sums).unwrap();
         session
-            .launch(&row_sums, config, (array, offsets.global(), sums.disjoint()))
+            .launch(
+                &row_sums,
+                config,
+                (array, offsets.global(), sums.disjoint()),
+            )
             .unwrap_or_else(|error| panic!("{error} with {about}"));
         assert_eq!(sums.to_vec().unwrap(), expected, "with {about}");
         assert!(session.counts().unwrap().reads > 0);

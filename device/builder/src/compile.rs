@@ -107,6 +107,7 @@ fn add_flags(cargo: &mut Command, arch: Arch, version: PtxVersion) {
     let flags = [
         // Jump threading copies barriers and votes into both arms of a branch.
         "-Zmir-enable-passes=-JumpThreading".to_owned(),
+        "-Cjump-tables=no".to_owned(),
         // Derived accessors of other crates stay calls otherwise.
         "-Zcross-crate-inline-threshold=always".to_owned(),
         format!("-Ctarget-cpu=sm_{}", arch.number()),

@@ -64,7 +64,9 @@ fn reach(
     let cell = distances.at(vertex_index);
     // Relaxed: the launch's end publishes distances and frontier to the next launch.
     if cell.load(Order::Relaxed) == UNREACHED
-        && cell.compare_exchange(UNREACHED, distance, Order::Relaxed).is_ok()
+        && cell
+            .compare_exchange(UNREACHED, distance, Order::Relaxed)
+            .is_ok()
     {
         let place = progress.at(NEXT_COUNT).fetch_add(1, Order::Relaxed);
         next.at(u64::from(place)).store(vertex, Order::Relaxed);

@@ -50,7 +50,10 @@ fn join(parents: Atomics<u32>, a: u32, b: u32) {
     while a != b {
         let (small, large) = if a < b { (a, b) } else { (b, a) };
         // Relaxed: parents only ever decrease, and the launch's end publishes them.
-        match parents.at(u64::from(large)).compare_exchange(large, small, Order::Relaxed) {
+        match parents
+            .at(u64::from(large))
+            .compare_exchange(large, small, Order::Relaxed)
+        {
             Ok(_) => return,
             Err(parent) => {
                 a = small;
@@ -69,11 +72,10 @@ fn root_of(parents: Atomics<u32>, vertex: u32) -> u32 {
         let grandparent = parents.at(u64::from(parent)).load(Order::Relaxed);
         if grandparent != parent {
             // A lost race only leaves a longer path: any ancestor is a right parent.
-            let _ = parents.at(u64::from(vertex)).compare_exchange(
-                parent,
-                grandparent,
-                Order::Relaxed,
-            );
+            let _ =
+                parents
+                    .at(u64::from(vertex))
+                    .compare_exchange(parent, grandparent, Order::Relaxed);
         }
         vertex = parent;
         parent = grandparent;

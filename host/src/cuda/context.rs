@@ -32,7 +32,9 @@ impl Context {
         }
         let mut device = 0;
         // SAFETY: `device` is valid for a write; the ordinal is below the count.
-        check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, gpu as i32) })?;
+        check("cuDeviceGet", unsafe {
+            sys::cuDeviceGet(&mut device, gpu as i32)
+        })?;
         let mut name = [0u8; 128];
         // SAFETY: the buffer is valid for the length given; the driver ends it with NUL.
         let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 127, device) };
@@ -49,7 +51,11 @@ impl Context {
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) };
         check("cuDevicePrimaryCtxRetain", result)?;
         let name = String::from_utf8_lossy(&name[..length]).into_owned();
-        let context = Arc::new(Self { device, context, name });
+        let context = Arc::new(Self {
+            device,
+            context,
+            name,
+        });
         context.make_current()?;
         Ok(context)
     }
@@ -58,14 +64,18 @@ impl Context {
     fn count() -> Result<i32, CudaError> {
         let mut count = 0;
         // SAFETY: `count` is valid for a write.
-        check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
+        check("cuDeviceGetCount", unsafe {
+            sys::cuDeviceGetCount(&mut count)
+        })?;
         Ok(count)
     }
 
     /// Makes the context current on the calling thread.
     pub fn make_current(&self) -> Result<(), CudaError> {
         // SAFETY: the context is retained as long as `self` lives.
-        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
+        check("cuCtxSetCurrent", unsafe {
+            sys::cuCtxSetCurrent(self.context)
+        })
     }
 
     /// The GPU's name, as "NVIDIA H200".
@@ -87,7 +97,9 @@ impl Context {
     pub fn driver_version(&self) -> Result<i32, CudaError> {
         let mut version = 0;
         // SAFETY: `version` is valid for a write.
-        check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
+        check("cuDriverGetVersion", unsafe {
+            sys::cuDriverGetVersion(&mut version)
+        })?;
         Ok(version)
     }
 

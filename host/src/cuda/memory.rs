@@ -24,9 +24,15 @@ impl DeviceMemory {
         let mut allocation = 0;
         let whole = len.max(1) + ALIGNMENT as usize;
         // SAFETY: `allocation` is valid for a write; the context is current.
-        check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&mut allocation, whole) })?;
+        check("cuMemAlloc", unsafe {
+            sys::cuMemAlloc_v2(&mut allocation, whole)
+        })?;
         let address = allocation.next_multiple_of(ALIGNMENT);
-        let memory = Self { context: Arc::clone(context), allocation, address };
+        let memory = Self {
+            context: Arc::clone(context),
+            allocation,
+            address,
+        };
         // SAFETY: the range lies inside the allocation just made.
         let result = unsafe { sys::cuMemsetD8Async(address, 0, len.max(1), stream.handle()) };
         check("cuMemsetD8Async", result)?;
@@ -72,7 +78,10 @@ impl PinnedMemory {
         check("cuMemHostAlloc", result)?;
         // SAFETY: `len` bytes were allocated at `address` and nobody else knows them yet.
         unsafe { std::ptr::write_bytes(address.cast::<u8>(), 0, len) };
-        Ok(Self { context: Arc::clone(context), address: address.cast() })
+        Ok(Self {
+            context: Arc::clone(context),
+            address: address.cast(),
+        })
     }
 
     /// Address, for the CPU and the GPU alike.

@@ -71,7 +71,11 @@ fn check(call: &'static str, result: CUresult) -> Result<(), CudaError> {
     let _ = unsafe { sys::cuGetErrorName(result, &mut name) };
     // SAFETY: as above.
     let _ = unsafe { sys::cuGetErrorString(result, &mut text) };
-    Err(CudaError::Call { call, name: static_text(name), text: static_text(text) })
+    Err(CudaError::Call {
+        call,
+        name: static_text(name),
+        text: static_text(text),
+    })
 }
 
 /// The text of a static C string of the driver.
@@ -80,7 +84,9 @@ fn static_text(text: *const std::ffi::c_char) -> String {
         return "unknown".to_owned();
     }
     // SAFETY: not null, and the driver's strings are static and end in NUL.
-    unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    unsafe { std::ffi::CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// True if libcuda can be loaded.

@@ -27,15 +27,18 @@ impl Module {
     /// Compiles and loads `ptx`.
     pub fn load(context: &Arc<Context>, ptx: &str) -> Result<Self, CudaError> {
         context.make_current()?;
-        let image = CString::new(ptx)
-            .map_err(|_| CudaError::Jit { log: "the PTX text contains a NUL byte".to_owned() })?;
+        let image = CString::new(ptx).map_err(|_| CudaError::Jit {
+            log: "the PTX text contains a NUL byte".to_owned(),
+        })?;
         let mut log = vec![0u8; LOG_BYTES];
         let mut options = [
             CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
             CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
-        let mut values: [*mut c_void; 2] =
-            [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(LOG_BYTES)];
+        let mut values: [*mut c_void; 2] = [
+            log.as_mut_ptr().cast(),
+            std::ptr::without_provenance_mut(LOG_BYTES),
+        ];
         let mut module = std::ptr::null_mut();
         // SAFETY: the image ends in NUL; the two options describe `log`, which outlives the call.
         let result = unsafe {
@@ -53,7 +56,10 @@ impl Module {
             return Err(CudaError::Jit { log });
         }
         check("cuModuleLoadDataEx", result)?;
-        Ok(Self { context: Arc::clone(context), module })
+        Ok(Self {
+            context: Arc::clone(context),
+            module,
+        })
     }
 
     /// Finds a kernel by name.
@@ -65,7 +71,10 @@ impl Module {
         let result =
             unsafe { sys::cuModuleGetFunction(&mut function, self.module, c_name.as_ptr()) };
         check("cuModuleGetFunction", result)?;
-        Ok(Function { module: Arc::clone(self), function })
+        Ok(Function {
+            module: Arc::clone(self),
+            function,
+        })
     }
 }
 
@@ -114,8 +123,7 @@ impl Function {
         let mut registers = 0;
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS;
         // SAFETY: `registers` is valid for a write, the function is loaded.
-        let result =
-            unsafe { sys::cuFuncGetAttribute(&mut registers, attribute, self.function) };
+        let result = unsafe { sys::cuFuncGetAttribute(&mut registers, attribute, self.function) };
         check("cuFuncGetAttribute", result)?;
         Ok(registers as u32)
     }

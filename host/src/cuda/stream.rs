@@ -28,8 +28,13 @@ impl Stream {
         let mut stream = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: `stream` is valid for a write; the context is current.
-        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, flags) })?;
-        Ok(Self { context: Arc::clone(context), stream })
+        check("cuStreamCreate", unsafe {
+            sys::cuStreamCreate(&mut stream, flags)
+        })?;
+        Ok(Self {
+            context: Arc::clone(context),
+            stream,
+        })
     }
 
     pub(super) fn handle(&self) -> CUstream {
@@ -55,7 +60,10 @@ impl Stream {
         let start = Instant::now();
         while !self.is_idle()? {
             if start.elapsed() > limit {
-                return Err(CudaError::Timeout { what: what.to_owned(), seconds: limit.as_secs() });
+                return Err(CudaError::Timeout {
+                    what: what.to_owned(),
+                    seconds: limit.as_secs(),
+                });
             }
             std::thread::sleep(Duration::from_micros(20));
         }
@@ -108,10 +116,17 @@ impl Stream {
         self.context.make_current()?;
         let mut event = std::ptr::null_mut();
         // SAFETY: `event` is valid for a write; the context is current.
-        check("cuEventCreate", unsafe { sys::cuEventCreate(&mut event, 0) })?;
-        let event = Event { context: Arc::clone(&self.context), event };
+        check("cuEventCreate", unsafe {
+            sys::cuEventCreate(&mut event, 0)
+        })?;
+        let event = Event {
+            context: Arc::clone(&self.context),
+            event,
+        };
         // SAFETY: event and stream are live and of one context.
-        check("cuEventRecord", unsafe { sys::cuEventRecord(event.event, self.stream) })?;
+        check("cuEventRecord", unsafe {
+            sys::cuEventRecord(event.event, self.stream)
+        })?;
         Ok(event)
     }
 }
@@ -136,8 +151,7 @@ impl Event {
     pub fn seconds_until(&self, later: &Event) -> Result<f64, CudaError> {
         let mut milliseconds = 0.0;
         // SAFETY: both events are live and were recorded.
-        let result =
-            unsafe { sys::cuEventElapsedTime(&mut milliseconds, self.event, later.event) };
+        let result = unsafe { sys::cuEventElapsedTime(&mut milliseconds, self.event, later.event) };
         check("cuEventElapsedTime", result)?;
         Ok(f64::from(milliseconds) / 1e3)
     }

@@ -51,7 +51,12 @@ impl CudaRunner {
             functions.insert(name.to_owned(), module.function(name)?);
         }
         let multiprocessors = context.multiprocessors()?.saturating_sub(reserved).max(1);
-        let runner = Self { context, stream, functions, multiprocessors };
+        let runner = Self {
+            context,
+            stream,
+            functions,
+            multiprocessors,
+        };
         runner.warm_up()?;
         Ok(runner)
     }
@@ -88,8 +93,13 @@ impl CudaRunner {
 
     pub(super) fn fill<K: Kernel>(&self) -> Result<LaunchConfig, Error> {
         let threads = BLOCK.min(K::MAX_THREADS);
-        let blocks = self.function(K::NAME)?.blocks_per_multiprocessor(threads, 0)?;
-        Ok(LaunchConfig { blocks: blocks.max(1) * self.multiprocessors, threads })
+        let blocks = self
+            .function(K::NAME)?
+            .blocks_per_multiprocessor(threads, 0)?;
+        Ok(LaunchConfig {
+            blocks: blocks.max(1) * self.multiprocessors,
+            threads,
+        })
     }
 
     /// Runs every kernel with blank parameters: an absent status slot makes it return at once.
@@ -101,7 +111,8 @@ impl CudaRunner {
             // an absent status slot no kernel looks at another one.
             unsafe { function.launch(&self.stream, 1, 32, 0, &mut parameters) }?;
         }
-        self.stream.wait_for("the kernels' first run", LAUNCH_TIMEOUT)?;
+        self.stream
+            .wait_for("the kernels' first run", LAUNCH_TIMEOUT)?;
         Ok(())
     }
 
@@ -124,7 +135,13 @@ impl CudaRunner {
         let mut parameters = parameters(&slot, &args);
         // SAFETY: as in `run`; the caller keeps everything until the stream is idle.
         unsafe {
-            function.launch(&stream, config.blocks, config.threads, shared, &mut parameters)
+            function.launch(
+                &stream,
+                config.blocks,
+                config.threads,
+                shared,
+                &mut parameters,
+            )
         }?;
         Ok(stream)
     }
@@ -147,7 +164,13 @@ impl CudaRunner {
         // made the parameters of the entry; what they name is vouched for by the caller, and the
         // wait below outlasts the kernel.
         unsafe {
-            function.launch(&self.stream, config.blocks, config.threads, 0, &mut parameters)
+            function.launch(
+                &self.stream,
+                config.blocks,
+                config.threads,
+                0,
+                &mut parameters,
+            )
         }?;
         let end = self.stream.record()?;
         self.stream.wait_for(K::NAME, LAUNCH_TIMEOUT)?;

@@ -40,7 +40,10 @@ impl ThreadsRunner {
     }
 
     pub(super) fn fill(&self) -> LaunchConfig {
-        LaunchConfig { blocks: self.lanes / BLOCK, threads: BLOCK }
+        LaunchConfig {
+            blocks: self.lanes / BLOCK,
+            threads: BLOCK,
+        }
     }
 
     pub(super) fn run<K: Kernel>(
@@ -49,13 +52,23 @@ impl ThreadsRunner {
         status: &Buffer,
         args: K::Args,
     ) -> Result<f64, Error> {
-        let grid = Grid { grid_dim: config.blocks, block_dim: config.threads };
+        let grid = Grid {
+            grid_dim: config.blocks,
+            block_dim: config.threads,
+        };
         let resident_blocks = (self.lanes / config.threads).max(1) as usize;
-        let workers = Workers { threads: self.threads, resident_blocks };
+        let workers = Workers {
+            threads: self.threads,
+            resident_blocks,
+        };
         let slot = status.status_slot();
         let begin = Instant::now();
-        launch(grid, workers, self.interleaving, &|| K::run(slot, args))
-            .map_err(|fault| Error::Lane { kernel: K::NAME, fault })?;
+        launch(grid, workers, self.interleaving, &|| K::run(slot, args)).map_err(|fault| {
+            Error::Lane {
+                kernel: K::NAME,
+                fault,
+            }
+        })?;
         Ok(begin.elapsed().as_secs_f64())
     }
 }

@@ -1,7 +1,5 @@
 //! Breadth-first search and connected components: edges on the SSDs, the rest in memory.
 
-
-
 use warpstore::device::{Array, Global};
 use warpstore::{Memory, Session};
 use warpstore_kernels::bfs::{NEXT_COUNT, bfs_level};
@@ -26,13 +24,28 @@ impl Stored {
     fn import(plan: &Plan, graph: &NamedGraph) -> Result<Self, Failure> {
         let edges = graph.graph.edges();
         let progress = Progress::begin(format!("import {}", graph.name), 0);
-        let needs =
-            Needs { bytes: Bytes::Array(size_of_val(edges) as u64), lanes: None, blocks: None };
+        let needs = Needs {
+            bytes: Bytes::Array(size_of_val(edges) as u64),
+            lanes: None,
+            blocks: None,
+        };
         let session = plan.open(&needs)?;
-        let edges = session.create_array("edges", edges).map_err(anyhow::Error::from)?;
-        let offsets = session.upload(graph.graph.offsets()).map_err(anyhow::Error::from)?;
-        progress.end(&format!("{} edges on {} SSDs", edges.len(), plan.options.ssds));
-        Ok(Self { session, edges, offsets })
+        let edges = session
+            .create_array("edges", edges)
+            .map_err(anyhow::Error::from)?;
+        let offsets = session
+            .upload(graph.graph.offsets())
+            .map_err(anyhow::Error::from)?;
+        progress.end(&format!(
+            "{} edges on {} SSDs",
+            edges.len(),
+            plan.options.ssds
+        ));
+        Ok(Self {
+            session,
+            edges,
+            offsets,
+        })
     }
 
     fn offsets(&self) -> Global<u64> {
@@ -43,7 +56,10 @@ impl Stored {
 /// Searches from the source that the options name, level by level.
 pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let wanted = plan.options.source.unwrap_or(0);
-    let source = graph.graph.vertex(wanted, &graph.file).map_err(anyhow::Error::from)?;
+    let source = graph
+        .graph
+        .vertex(wanted, &graph.file)
+        .map_err(anyhow::Error::from)?;
     let stored = Stored::import(plan, graph)?;
     let before = stored.session.counts().map_err(anyhow::Error::from)?;
     let progress = Progress::begin("bfs", 0);
@@ -53,7 +69,10 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let expected = reference::Bfs::run(&graph.graph, source);
     let wrong = reference::compare(&expected.distances, &distances).err();
     let found = reference::Bfs::of_distances(distances);
-    progress.end(&format!("{} vertices reached in {seconds:.3} s", found.reached));
+    progress.end(&format!(
+        "{} vertices reached in {seconds:.3} s",
+        found.reached
+    ));
     Ok(Finding {
         outcome: Outcome::Bfs(Bfs {
             graph: graph.name.clone(),
@@ -114,7 +133,10 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let expected = reference::Components::run(&graph.graph);
     let wrong = reference::compare(&expected.labels, &labels).err();
     let found = reference::Components::of_labels(labels);
-    progress.end(&format!("{} components in {seconds:.3} s", found.components));
+    progress.end(&format!(
+        "{} components in {seconds:.3} s",
+        found.components
+    ));
     Ok(Finding {
         outcome: Outcome::Cc(Cc {
             graph: graph.name.clone(),

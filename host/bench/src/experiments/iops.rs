@@ -55,15 +55,23 @@ impl Size {
         let gpu = plan.runner == Runner::Cuda;
         let block = options.block();
         let default_lanes = if gpu { GPU_IN_FLIGHT } else { HOST_IN_FLIGHT };
-        let lanes = options.in_flight.or(options.threads).unwrap_or(default_lanes);
+        let lanes = options
+            .in_flight
+            .or(options.threads)
+            .unwrap_or(default_lanes);
         let lanes = lanes.next_multiple_of(BLOCK);
         let most = if gpu { GPU_OPS } else { HOST_OPS };
-        let second = plan.profile().most_reads(block, options.ssds).unwrap_or(f64::INFINITY);
+        let second = plan
+            .profile()
+            .most_reads(block, options.ssds)
+            .unwrap_or(f64::INFINITY);
         let ops = options.ops.unwrap_or((second as u64).min(most));
         Self {
             block,
             lanes,
-            span: options.span.unwrap_or(if gpu { GPU_SPAN } else { HOST_SPAN }),
+            span: options
+                .span
+                .unwrap_or(if gpu { GPU_SPAN } else { HOST_SPAN }),
             rounds: ops.div_ceil(u64::from(lanes)).clamp(1, u64::from(u32::MAX)) as u32,
         }
     }
@@ -79,7 +87,10 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
     let session = plan.open(&Needs {
         bytes: Bytes::EachSsd(size.span),
         lanes: Some(size.lanes),
-        blocks: Some(BlocksConfig { count: size.lanes, bytes: size.block as u32 }),
+        blocks: Some(BlocksConfig {
+            count: size.lanes,
+            bytes: size.block as u32,
+        }),
     })?;
     if plan.verifiable() {
         fill(&session, plan.options.ssds, size.span).map_err(anyhow::Error::from)?;
@@ -96,7 +107,10 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
     runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
     let rates = runs.iter().map(|run| run.rate).collect();
     let median = runs.swap_remove(RUNS / 2);
-    progress.end(&format!("{:.3} M reads/s (median of {RUNS} runs)", median.rate / 1e6));
+    progress.end(&format!(
+        "{:.3} M reads/s (median of {RUNS} runs)",
+        median.rate / 1e6
+    ));
     report(plan, &size, &median, rates, wrong)
 }
 
@@ -130,7 +144,11 @@ fn report(
         limit,
     });
     let wrong = (wrong > 0).then(|| format!("iops: {wrong} blocks held a wrong word"));
-    Ok(Finding { outcome, wrong, remarks })
+    Ok(Finding {
+        outcome,
+        wrong,
+        remarks,
+    })
 }
 
 /// Writes the words that the kernel expects.
@@ -160,11 +178,18 @@ fn measure(
     number: u64,
     wrong: &mut u64,
 ) -> anyhow::Result<Run> {
-    let rounds = if number == 0 { size.rounds.div_ceil(8) } else { size.rounds };
+    let rounds = if number == 0 {
+        size.rounds.div_ceil(8)
+    } else {
+        size.rounds
+    };
     let commands = u64::from(rounds) * u64::from(size.lanes);
     let latencies = session.memory::<u32>(commands)?;
     let differing = session.memory::<u64>(1)?;
-    let config = LaunchConfig { blocks: size.lanes / BLOCK, threads: BLOCK };
+    let config = LaunchConfig {
+        blocks: size.lanes / BLOCK,
+        threads: BLOCK,
+    };
     let args = (
         session.blocks(),
         size.span / size.block,
@@ -176,7 +201,11 @@ fn measure(
     );
     let seconds = session.launch(&iops, config, args)?;
     *wrong += differing.to_vec()?[0];
-    Ok(Run { rate: commands as f64 / seconds, seconds, latencies: latencies.to_vec()? })
+    Ok(Run {
+        rate: commands as f64 / seconds,
+        seconds,
+        latencies: latencies.to_vec()?,
+    })
 }
 
 fn percentiles(latencies: &[u32]) -> anyhow::Result<Latency> {
@@ -190,10 +219,16 @@ fn percentiles(latencies: &[u32]) -> anyhow::Result<Latency> {
 /// The most that this run could have reached.
 fn limit(plan: &Plan, block: u64) -> Option<Limit> {
     if let Some(rate) = plan.profile().most_reads(block, plan.options.ssds) {
-        return Some(Limit { iops: rate, by: "the SSDs' profile".to_owned() });
+        return Some(Limit {
+            iops: rate,
+            by: "the SSDs' profile".to_owned(),
+        });
     }
     let over_pcie = plan.runner == Runner::Cuda
-        && matches!(plan.options.ssd.media, None | Some(Media::Host | Media::File(_)));
+        && matches!(
+            plan.options.ssd.media,
+            None | Some(Media::Host | Media::File(_))
+        );
     over_pcie.then(|| Limit {
         iops: PCIE_READS.min(PCIE_BYTES / block as f64),
         by: "reads over PCIe 5.0 x16, as an H200 was seen to make them".to_owned(),

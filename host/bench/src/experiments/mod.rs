@@ -66,8 +66,14 @@ fn graph_of(options: &Options) -> Result<NamedGraph, Failure> {
     let file = options.graph.clone().unwrap_or_else(shipped_graph);
     let progress = Progress::begin(format!("read {}", file.display()), 0);
     let graph = graph::open(&file, Budget::of_machine()).map_err(anyhow::Error::from)?;
-    progress.end(&format!("{} vertices, {} edges", graph.vertices(), graph.edges().len()));
-    let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+    progress.end(&format!(
+        "{} vertices, {} edges",
+        graph.vertices(),
+        graph.edges().len()
+    ));
+    let name = file
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into());
     Ok(NamedGraph { name, file, graph })
 }
 
@@ -78,13 +84,17 @@ fn shipped_graph() -> PathBuf {
     if here.exists() {
         return here;
     }
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(SHIPPED_GRAPH)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(SHIPPED_GRAPH)
 }
 
 /// Prints, writes and draws; then says whether everything was right.
 fn conclude(options: &Options, plan: &Plan, findings: Vec<Finding>) -> Result<(), Failure> {
-    let wrong: Vec<String> =
-        findings.iter().filter_map(|finding| finding.wrong.clone()).collect();
+    let wrong: Vec<String> = findings
+        .iter()
+        .filter_map(|finding| finding.wrong.clone())
+        .collect();
     let mut modelled = plan.modelled();
     for remark in findings.iter().flat_map(|finding| &finding.remarks) {
         if !modelled.contains(remark) {
@@ -93,14 +103,23 @@ fn conclude(options: &Options, plan: &Plan, findings: Vec<Finding>) -> Result<()
     }
     let report = Report {
         schema: SCHEMA,
-        experiment: options.experiment.map_or_else(|| "main".into(), |name| name.to_string()),
+        experiment: options
+            .experiment
+            .map_or_else(|| "main".into(), |name| name.to_string()),
         runner: plan.runner,
         ssd: options.ssd.to_string(),
-        machine: Machine { gpu: plan.gpu.clone(), driver: plan.driver.clone(), ..Machine::this() },
+        machine: Machine {
+            gpu: plan.gpu.clone(),
+            driver: plan.driver.clone(),
+            ..Machine::this()
+        },
         verified: wrong.is_empty() && plan.verifiable(),
         modelled,
         configuration: plan.described(),
-        results: findings.into_iter().map(|finding| finding.outcome).collect(),
+        results: findings
+            .into_iter()
+            .map(|finding| finding.outcome)
+            .collect(),
     };
     // Whoever closed stdout does not want to read on.
     let _ = std::io::stdout().write_all(report::render(&report).as_bytes());

@@ -69,14 +69,15 @@ impl<'a> Plan<'a> {
             },
         };
         options.check_runner(runner)?;
-        let driver = context.as_ref().and_then(|context| context.driver_version().ok());
+        let driver = context
+            .as_ref()
+            .and_then(|context| context.driver_version().ok());
         Ok(Self {
             options,
             runner,
             gpu: context.map(|context| context.name().to_owned()),
-            driver: driver.map(|version| {
-                format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
-            }),
+            driver: driver
+                .map(|version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
         })
     }
 
@@ -117,9 +118,10 @@ impl<'a> Plan<'a> {
             Some(Media::None) => Medium::None,
             Some(Media::Ram | Media::Hbm) => Medium::Near,
             Some(Media::Host) | None => Medium::Host,
-            Some(Media::File(path)) => {
-                Medium::File { path: path.clone(), overwrite: self.options.overwrite }
-            }
+            Some(Media::File(path)) => Medium::File {
+                path: path.clone(),
+                overwrite: self.options.overwrite,
+            },
         }
     }
 

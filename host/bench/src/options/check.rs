@@ -130,10 +130,7 @@ impl Options {
     /// Media that keep nothing can be timed, not computed with.
     fn check_media(&self) -> Result<(), UsageError> {
         let keeps_nothing = self.ssd.media == Some(Media::None);
-        let is_timed_only = matches!(
-            self.experiment,
-            Some(Experiment::Iops)
-        );
+        let is_timed_only = matches!(self.experiment, Some(Experiment::Iops));
         match keeps_nothing && !is_timed_only {
             true => Err(UsageError::new(
                 "--ssd",
