@@ -1,4 +1,8 @@
 //! Kernels on host threads against emulated SSDs: the whole stack, without a GPU.
+//!
+//! The configurations are chosen to hurt: buffers beside the cache change hands all the time
+//! ([BB-1], [BB-2]), and rings, slots and buffers are so few that a circle of waiting would close
+//! ([DL-1]).
 
 use std::time::Duration;
 
