@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 
 use nvme_queue::Patience;
-use warpstore_simt::{Cell, Cells, Native, Order, Platform, warp};
+use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Team, warp};
 
 use crate::bounce;
 use crate::error::{ErrorKind, IoError};
@@ -53,12 +53,13 @@ impl Blocks {
     }
 
     /// Reads block `block` (in blocks from the store's first LBA) of SSD `ssd` into `buffer` and
-    /// waits for it. Collective over `mask`, each lane with a block and a buffer of its own.
+    /// waits for it. Collective over the whole warp, each lane with a block and a buffer of its
+    /// own.
     ///
     /// # Errors
     /// Warp-uniform: if a lane fails, all get an error of one of the failing lanes.
     #[inline(always)]
-    pub fn read(&self, mask: u32, ssd: u32, block: u64, buffer: u64) -> Result<(), IoError> {
+    pub fn read(&self, ssd: u32, block: u64, buffer: u64) -> Result<(), IoError> {
         let store = self.0;
         let desc = store.desc();
         let index = store.home_queue(ssd);
@@ -75,17 +76,17 @@ impl Blocks {
         let tag = Purpose::Block { buffer }.tag();
         let queue = store.queue(index);
         let mut error = 0;
-        by_ssd(mask, ssd, |peers| {
+        by_ssd(Lanes::WARP, ssd, |peers| {
             if let Err(refused) = queue.submit(peers, command, tag, &finisher, &patience) {
                 error = self.error(kind_of(refused.reason), 0, index, block);
             }
         });
-        by_ssd(mask, ssd, |peers| {
+        by_ssd(Lanes::WARP, ssd, |peers| {
             if error == 0 {
                 error = self.wait(peers, index, buffer, block, &finisher, &patience);
             }
         });
-        uniform(mask, error)
+        uniform(error)
     }
 
     /// Waits until the command for `buffer` has ended; 0 or the bits of an error. Collective over
@@ -93,7 +94,7 @@ impl Blocks {
     #[inline(always)]
     fn wait(
         &self,
-        peers: u32,
+        peers: Lanes,
         index: u32,
         buffer: u64,
         block: u64,
@@ -105,7 +106,7 @@ impl Blocks {
         let mut turn = 0;
         loop {
             let status = bounce::status_of(word.load(Order::Relaxed));
-            if warp::all_sync(peers, status.is_some()) {
+            if peers.all(status.is_some()) {
                 // Ordering: [BB-2] acquires what the finisher released with the word.
                 return match bounce::status_of(word.load(Order::Acquire)) {
                     Some(status) if !status.is_success() => {
@@ -116,7 +117,7 @@ impl Blocks {
             }
             if queue.drain(peers, finisher) == 0 {
                 let kind = patience.exhausted().map_or(0, kind_of);
-                let kind = warp::redux_max_sync(peers, u32::from(kind)) as u16;
+                let kind = peers.max(u32::from(kind)) as u16;
                 if kind != 0 {
                     queue.kill();
                     return self.error(kind, 0, index, block);
@@ -141,14 +142,14 @@ impl Blocks {
     }
 }
 
-/// One lane's error for all lanes of `mask`, if there is one.
+/// One lane's error for the whole warp, if there is one.
 #[inline(always)]
-fn uniform(mask: u32, error: u64) -> Result<(), IoError> {
-    let failed = warp::ballot_sync(mask, error != 0);
+fn uniform(error: u64) -> Result<(), IoError> {
+    let failed = Lanes::WARP.ballot(error != 0);
     if failed == 0 {
         return Ok(());
     }
-    match IoError::from_bits(warp::shuffle_sync(mask, error, warp::leader(failed))) {
+    match IoError::from_bits(Lanes::WARP.shuffle(error, warp::leader(failed))) {
         Some(error) => Err(error),
         None => Ok(()),
     }

@@ -1,15 +1,17 @@
 //! The cold path: what happens when a line is not resident.
 //!
-//! Lanes that miss together work together. Each turn of [`read_chunk`] is uniform over the mask:
-//! look again; let one lane for each distinct line claim it, find a slot and submit (or submit
-//! into a bounce buffer); see whose data has come; drain completions, one's own and others';
-//! check the deadline. No lane waits for another while it holds anything but its own command:
-//! rule [DL-1].
+//! Each turn of an access is uniform over its team: look again; let one lane for each distinct
+//! line claim it, find a slot and submit (or submit into a bounce buffer); see whose data has
+//! come; drain completions, one's own and others'; check the deadline. No lane waits for another
+//! while it holds anything but its own command: rule [DL-1].
+//!
+//! The team is the whole warp if all of it misses together, else the lane alone ([HW-2]): lanes
+//! that came at different times must not share a mask.
 
 use line_cache::{Failure, Look, Meta, NotPinned};
 use nvme_queue::{Patience, Reason};
 use nvme_wire::Status;
-use warpstore_simt::{Cell, Cells, Native, Order, Platform, warp};
+use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Solo, Team, warp};
 
 use crate::bounce;
 use crate::error::{ErrorKind, IoError};
@@ -57,20 +59,24 @@ struct Access {
     group: u32,
 }
 
-/// Reads the 16 bytes at `offset` (a multiple of 16) of `line`. Lanes that are converged here
-/// cooperate; any set of lanes may call.
+/// Reads the 16 bytes at `offset` (a multiple of 16) of `line`. Any lanes may call; a whole warp
+/// that comes together works together.
 #[cold]
 #[inline(never)]
 pub(crate) fn read_chunk(store: Store, line: u64, offset: u64) -> Chunk {
-    run::<false>(warp::active_mask(), Access::new(store, line, offset))
+    let access = Access::new(store, line, offset);
+    if warp::active_mask() == Lanes::WARP.0 {
+        run::<Lanes, false>(Lanes::WARP, access)
+    } else {
+        run::<Solo, false>(Solo, access)
+    }
 }
 
-/// Makes `line` stay, in a slot or in a bounce buffer, until [`let_go`]. Collective over `mask`,
+/// Makes `line` stay, in a slot or in a bounce buffer, until [`let_go`]. Collective over `team`,
 /// all lanes with the same line.
-#[cold]
-#[inline(never)]
-pub(crate) fn hold(store: Store, line: u64, mask: u32) -> Chunk {
-    run::<true>(mask, Access::new(store, line, 0))
+#[inline(always)]
+pub(crate) fn hold<T: Team>(store: Store, line: u64, team: T) -> Chunk {
+    run::<T, true>(team, Access::new(store, line, 0))
 }
 
 /// Ends what [`hold`] began: called by one lane, after all have read.
@@ -85,21 +91,21 @@ pub(crate) fn let_go(store: Store, line: u64, held: Chunk) {
 
 /// The turns of an access; `HOLD` says which of the two kinds.
 #[inline(always)]
-fn run<const HOLD: bool>(mask: u32, mut access: Access) -> Chunk {
+fn run<T: Team, const HOLD: bool>(team: T, mut access: Access) -> Chunk {
     let patience = access.store.patience();
     let mut turn = 0;
     loop {
-        let wants = access.look::<HOLD>(mask);
-        let wanting = warp::ballot_sync(mask, wants);
+        let wants = access.look::<T, HOLD>(team);
+        let wanting = team.ballot(wants);
         if wants {
-            access.start::<HOLD>(wanting, &patience, turn);
+            access.start::<T, HOLD>(team.part(wanting), &patience, turn);
         }
-        access.collect_bounce::<HOLD>(mask);
-        if warp::all_sync(mask, access.done) {
+        access.collect_bounce::<T, HOLD>(team);
+        if team.all(access.done) {
             return access.chunk;
         }
-        access.drain(mask, turn);
-        access.check(mask, &patience);
+        access.drain(team, turn);
+        access.check(team, &patience);
         Native::pause(turn);
         turn = turn.wrapping_add(1);
     }
@@ -125,13 +131,13 @@ impl Access {
 
     /// Tries the cache. True if this lane wants a command submitted.
     #[inline(always)]
-    fn look<const HOLD: bool>(&mut self, mask: u32) -> bool {
+    fn look<T: Team, const HOLD: bool>(&mut self, team: T) -> bool {
         if self.done || self.bounce != 0 {
             return false;
         }
         let desc = self.store.desc();
         let look = if HOLD {
-            self.pin(mask)
+            self.pin(team)
         } else {
             desc.table.look(self.line)
         };
@@ -177,13 +183,12 @@ impl Access {
         }
     }
 
-    /// One pin for all lanes of `mask`, if the line is resident; else what the line is doing. A
+    /// One pin for the whole team, if the line is resident; else what the line is doing. A
     /// line that cannot be pinned just now counts as busy.
     #[inline(always)]
-    fn pin(&self, mask: u32) -> Look {
-        let leader = warp::leader(mask);
+    fn pin<T: Team>(&self, team: T) -> Look {
         let mut word = 0;
-        if warp::lane_id() == leader {
+        if team.leads() {
             let table = self.store.desc().table;
             word = match table.pin(self.line) {
                 Ok(meta) => meta.bits(),
@@ -194,20 +199,23 @@ impl Access {
             };
         }
         // The barrier passes the leader's acquire on to the lanes that read the bytes.
-        warp::sync_mask(mask);
-        Meta::from_bits(warp::shuffle_sync(mask, word, leader)).look()
+        team.sync();
+        Meta::from_bits(team.from_leader(word)).look()
     }
 
     /// One command for each distinct line among the lanes of `wanting`. Collective over it.
     #[inline(always)]
-    fn start<const HOLD: bool>(&mut self, wanting: u32, patience: &Patience<Native>, turn: u32) {
+    fn start<T: Team, const HOLD: bool>(
+        &mut self,
+        wanting: T,
+        patience: &Patience<Native>,
+        turn: u32,
+    ) {
         let lane = warp::lane_id();
         let coalesce = HOLD || self.store.desc().mode != CacheMode::None;
-        let group = if coalesce {
-            warp::match_any_u64_sync(wanting, self.line)
-        } else {
-            1 << lane
-        };
+        // Without coalescing every lane is told apart by its number.
+        let key = if coalesce { self.line } else { u64::from(lane) };
+        let group = wanting.matching(key);
         let leader = warp::leader(group);
         let mut plan = if leader == lane {
             self.plan(turn)
@@ -215,13 +223,13 @@ impl Access {
             Plan::Nothing
         };
         let submits = matches!(plan, Plan::Fetch(_) | Plan::Bounce(_));
-        let submitting = warp::ballot_sync(wanting, submits);
+        let submitting = wanting.ballot(submits);
         if submits {
-            by_ssd(submitting, self.ssd, |peers| {
-                plan = self.submit(peers, plan, patience)
+            by_ssd(wanting.part(submitting), self.ssd, |peers| {
+                plan = self.submit(peers, plan, patience);
             });
         }
-        match Plan::from_word(warp::shuffle_sync(wanting, plan.to_word(), leader)) {
+        match Plan::from_word(wanting.shuffle(plan.to_word(), leader)) {
             Plan::Nothing => {}
             Plan::Fetch(_) => {
                 self.waited = true;
@@ -265,7 +273,7 @@ impl Access {
     /// After an error nobody knows whether the controller has the command, so its slot or buffer
     /// stays taken until the queue is made anew.
     #[inline(always)]
-    fn submit(&self, peers: u32, plan: Plan, patience: &Patience<Native>) -> Plan {
+    fn submit<T: Team>(&self, peers: T, plan: Plan, patience: &Patience<Native>) -> Plan {
         let desc = self.store.desc();
         let index = self.store.home_queue(self.ssd);
         let finisher = Finisher {
@@ -300,10 +308,10 @@ impl Access {
         }
     }
 
-    /// Takes the bytes out of the bounce buffer once they are there. Collective over `mask`; the
+    /// Takes the bytes out of the bounce buffer once they are there. Collective over `team`; the
     /// lanes that share a buffer act in the same turn.
     #[inline(always)]
-    fn collect_bounce<const HOLD: bool>(&mut self, mask: u32) {
+    fn collect_bounce<T: Team, const HOLD: bool>(&mut self, team: T) {
         let desc = self.store.desc();
         let waits = self.bounce != 0 && !self.done;
         let buffer = self.bounce.wrapping_sub(1);
@@ -313,7 +321,7 @@ impl Access {
             // itself, since a vote orders no memory.
             status = bounce::status_of(desc.bounce_words.at(buffer).load(Order::Acquire));
         }
-        let settled = warp::ballot_sync(mask, status.is_some());
+        let settled = team.ballot(status.is_some());
         let collects = waits && self.group & !settled == 0;
         let mut keeps = false;
         if collects && let Some(status) = status {
@@ -329,7 +337,7 @@ impl Access {
             self.bounce = 0;
         }
         // All have read before the leader gives the buffer back.
-        warp::sync_mask(mask);
+        team.sync();
         if collects && !keeps && warp::leader(self.group) == warp::lane_id() {
             bounce::put_back(desc, buffer);
         }
@@ -338,18 +346,18 @@ impl Access {
     /// Finishes some completions: of the queue that this warp submits to, and in every other
     /// turn of some queue, so that nobody waits for a command that only others could see.
     #[inline(always)]
-    fn drain(&self, mask: u32, turn: u32) {
+    fn drain<T: Team>(&self, team: T, turn: u32) {
         if turn.is_multiple_of(2) {
-            by_ssd(mask, self.ssd, |peers| {
+            by_ssd(team, self.ssd, |peers| {
                 self.drain_queue(peers, self.store.home_queue(self.ssd))
             });
         } else {
-            self.drain_queue(mask, self.store.any_queue(turn / 2));
+            self.drain_queue(team, self.store.any_queue(turn / 2));
         }
     }
 
     #[inline(always)]
-    fn drain_queue(&self, peers: u32, index: u32) {
+    fn drain_queue<T: Team>(&self, peers: T, index: u32) {
         let finisher = Finisher {
             store: self.store,
             queue: index,
@@ -357,15 +365,15 @@ impl Access {
         self.store.queue(index).drain(peers, &finisher);
     }
 
-    /// Gives up when the deadline has passed or the host said stop. All lanes of `mask` do so in
+    /// Gives up when the deadline has passed or the host said stop. The whole team does so in
     /// the same turn, since those that share a bounce buffer must stay together.
     #[inline(always)]
-    fn check(&mut self, mask: u32, patience: &Patience<Native>) {
+    fn check<T: Team>(&mut self, team: T, patience: &Patience<Native>) {
         let kind = match patience.exhausted() {
             Some(reason) => kind_of(reason),
             None => 0,
         };
-        let kind = warp::redux_max_sync(mask, u32::from(kind)) as u16;
+        let kind = team.max(u32::from(kind)) as u16;
         if kind == 0 || self.done {
             return;
         }
@@ -398,20 +406,20 @@ impl Access {
     }
 }
 
-/// Calls `body` for the lanes of each SSD in turn, with their mask. Collective over `mask`.
+/// Calls `body` for the lanes of each SSD in turn. Collective over `team`.
 ///
-/// One SSD after the other, not side by side: the GPU's compiler votes over all lanes that are
-/// converged where masks differ between them ([HW-2]).
+/// One SSD after the other, not side by side, so that all lanes that are converged have the same
+/// mask ([HW-2]).
 #[inline(always)]
-pub(crate) fn by_ssd(mask: u32, ssd: u32, mut body: impl FnMut(u32)) {
-    let mut left = mask;
+pub(crate) fn by_ssd<T: Team>(team: T, ssd: u32, mut body: impl FnMut(T)) {
+    let mut left = team.mask();
     while left != 0 {
-        let first = warp::shuffle_sync(mask, ssd, warp::leader(left));
-        let peers = warp::ballot_sync(mask, ssd == first);
+        let first = team.shuffle(ssd, warp::leader(left));
+        let peers = team.ballot(ssd == first);
         if ssd == first {
-            body(peers);
+            body(team.part(peers));
         }
-        warp::sync_mask(mask);
+        team.sync();
         left &= !peers;
     }
 }

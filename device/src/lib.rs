@@ -11,8 +11,8 @@
 //! One definition runs on both runners: compiled for nvptx64 it is PTX, elsewhere it is host
 //! code whose lanes are coroutines. [`prelude`] has what a kernel file imports.
 //!
-//! Which functions are collective: [`Blocks::read`] takes a mask, and all lanes of it must call;
-//! everything else is per lane, and finds out by itself who can work together.
+//! Collective is [`Blocks::read`]: the whole warp calls it. Everything else is per lane; whether
+//! others can help is found out inside.
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(stdarch_nvptx))]
 

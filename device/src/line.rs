@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::Range as Indices;
 
-use warpstore_simt::{Device, NativeBytes, warp};
+use warpstore_simt::{Device, Lanes, NativeBytes, Solo, Team, warp};
 
 use crate::array::{Array, Element};
 use crate::bytes;
@@ -51,9 +51,9 @@ impl<T: Element> Array<T> {
     /// Holds the line of element `index` while `body` uses it. Reads inside need no atomic and no
     /// validation.
     ///
-    /// Any lanes may call. Converged lanes that want the same line share one pin and run `body`
-    /// together ([`Line::lanes`]), which for a warp that walks a line means all of them; lanes
-    /// that want another line take their turn after them. The line is let go when each of its
+    /// Any lanes may call. If a whole warp comes together, its lanes that want the same line share
+    /// one pin and run `body` together ([`Line::lanes`]), and those that want another line take
+    /// their turn after them; otherwise each lane is alone. The line is let go when each of its
     /// lanes has left the closure, so an early return inside it leaves nobody waiting. A line
     /// that finds no slot in the cache is held in a buffer beside it.
     ///
@@ -65,39 +65,42 @@ impl<T: Element> Array<T> {
             return Err(IoError::out_of_range(index));
         }
         let line = self.line_of(index);
-        let all = warp::active_mask();
-        let (mut left, mut body, mut result) = (all, Some(body), None);
+        if warp::active_mask() != Lanes::WARP.0 {
+            return self.with_line(Solo, line, index, body);
+        }
+        let all = Lanes::WARP;
+        let (mut left, mut body, mut result) = (all.mask(), Some(body), None);
         while left != 0 {
-            let first = warp::shuffle_sync(all, line, warp::leader(left));
-            let lanes = warp::ballot_sync(all, line == first);
+            let first = all.shuffle(line, warp::leader(left));
+            let lanes = all.ballot(line == first);
             if line == first
                 && let Some(body) = body.take()
             {
-                result = Some(self.with_line(lanes, line, index, body));
+                result = Some(self.with_line(all.part(lanes), line, index, body));
             }
-            warp::sync_mask(all);
+            all.sync();
             left &= !lanes;
         }
         // Every lane has had its turn.
         result.unwrap_or(Err(IoError::out_of_range(index)))
     }
 
-    /// Holds `line` for `lanes`, which all want it, and runs `body` in each of them.
+    /// Holds `line` for `team`, which all want it, and runs `body` in each of its lanes.
     #[inline(always)]
-    fn with_line<R>(
+    fn with_line<L: Team, R>(
         &self,
-        lanes: u32,
+        team: L,
         line: u64,
         index: u64,
         body: impl FnOnce(&Line<'_, T>) -> R,
     ) -> Result<R, IoError> {
-        let held = fetch::hold(self.store(), line, lanes);
+        let held = fetch::hold(self.store(), line, team);
         if let Some(error) = IoError::from_bits(held.error) {
             return Err(error);
         }
-        let result = body(&self.held_line(held, index, lanes));
-        warp::sync_mask(lanes);
-        if warp::lane_id() == warp::leader(lanes) {
+        let result = body(&self.held_line(held, index, team.mask()));
+        team.sync();
+        if team.leads() {
             fetch::let_go(self.store(), line, held);
         }
         Ok(result)

@@ -8,7 +8,7 @@ use nvme_wire::admin::{AdminOpcode, Cns};
 use nvme_wire::identify::{PAGE, PAGE_WORDS};
 use nvme_wire::regs::{Aqa, doorbell_offset, offset};
 use nvme_wire::{Cqe, Sqe};
-use warpstore_simt::{Cell, Cells, Native, NativeCell, Order, Platform, System, thread, warp};
+use warpstore_simt::{Cell, Cells, Native, NativeCell, Order, Platform, Solo, System, thread};
 
 use crate::backing::BarOffset;
 use crate::error::{Error, Step};
@@ -82,14 +82,13 @@ impl AdminQueue {
         let limit = self.watch.deadlines.command;
         let begin = Instant::now();
         let done = Latch(OnceCell::new());
-        let mask = warp::active_mask();
         let patience = Patience::<Native> {
             deadline_ns: thread::now_ns().saturating_add(limit.as_nanos() as u64),
             abort: self.memory.cells().abort,
         };
         if self
             .queue
-            .submit(mask, command, 0, &done, &patience)
+            .submit(Solo, command, 0, &done, &patience)
             .is_err()
         {
             return Err(self.no_completion(command, begin));
@@ -97,7 +96,7 @@ impl AdminQueue {
         let mut attempt: u32 = 0;
         let mut looked = begin;
         let completion = loop {
-            self.queue.drain(mask, &done);
+            self.queue.drain(Solo, &done);
             if let Some(completion) = done.0.get() {
                 break completion;
             }

@@ -40,7 +40,6 @@ pub fn iops(
     let lanes = thread::grid_size();
     // A power of two, at least 64.
     let words = blocks.block_bytes() / 8;
-    let mask = warp::active_mask();
     let mut round = 0;
     while round < rounds {
         let command = u64::from(round) * lanes + lane;
@@ -49,7 +48,7 @@ pub fn iops(
         let block = (u128::from(random) * u128::from(span_blocks) >> 64) as u64;
         let ssd = (lane as u32 / 32).wrapping_add(round) % blocks.ssds();
         let start = thread::now_ns();
-        blocks.read(mask, ssd, block, lane)?;
+        blocks.read(ssd, block, lane)?;
         latencies.set(command, (thread::now_ns() - start) as u32);
         if verify != 0 {
             let index = mix(random) & (words - 1);

@@ -1,7 +1,7 @@
 //! Completion: whoever waits drains, and whoever drains finishes.
 
 use nvme_wire::{Cqe, Status};
-use warpstore_simt::{Cell, Cells, Device, Order, Platform, System, warp};
+use warpstore_simt::{Cell, Cells, Device, Order, Platform, System, Team};
 
 use crate::{Queue, Ticket};
 
@@ -79,21 +79,20 @@ impl Faults {
 }
 
 impl<P: Platform, W: Ticket> Queue<P, W> {
-    /// Takes the CQEs that have arrived, at most one for each lane of `mask`, and finishes their
+    /// Takes the CQEs that have arrived, at most one for each lane of `team`, and finishes their
     /// commands. One step, never waits. Collective; every lane gets the number of CQEs taken, 0
     /// also if somebody else is taking them.
     #[inline(always)]
-    pub fn drain<F: Finish>(self, mask: u32, finish: &F) -> u32 {
-        let leader = warp::leader(mask);
-        let leads = warp::lane_id() == leader;
-        let rank = warp::rank(mask);
+    pub fn drain<T: Team, F: Finish>(self, team: T, finish: &F) -> u32 {
+        let leads = team.leads();
+        let rank = team.rank();
         // Ordering: [CQ-2] only a hint: the lock is taken by compare-exchange from this value.
         let seen = if leads {
             self.words.cq_head.load(Order::Relaxed)
         } else {
             0
         };
-        let seen = warp::shuffle_sync(mask, seen, leader);
+        let seen = team.from_leader(seen);
         if seen & LOCK != 0 {
             return 0;
         }
@@ -102,8 +101,8 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         let at = self.ring.slot(index) * 2;
         // Ordering: [CQ-1] the fence below orders it before the rest of the CQE.
         let word1 = self.words.cq.at(at + 1).load(Order::Relaxed);
-        let arrived = warp::ballot_sync(mask, Cqe::phase_of(word1) == self.ring.phase(index));
-        let taken = leading(mask, arrived);
+        let arrived = team.ballot(Cqe::phase_of(word1) == self.ring.phase(index));
+        let taken = leading(team.mask(), arrived);
         if taken == 0 {
             return 0;
         }
@@ -114,7 +113,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
                 .cq_head
                 .compare_exchange(seen, seen | LOCK, Order::Acquire)
                 .is_ok();
-        if !warp::any_sync(mask, locked) {
+        if !team.any(locked) {
             return 0;
         }
         // Ordering: [CQ-1] pairs with the controller's write of the phase: the rest of the CQE
@@ -125,7 +124,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
             cqe = Cqe::from_words(P::load_pair(self.words.cq, at));
         }
         // All have read before the leader gives the entries back.
-        warp::sync_mask(mask);
+        team.sync();
         if leads {
             self.give_back(W::wrap(head.wrapping_add(u64::from(taken))));
         }

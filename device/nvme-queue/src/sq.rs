@@ -1,7 +1,7 @@
 //! Submission: one ticket for a group, ordered publication without a lock.
 
 use nvme_wire::Sqe;
-use warpstore_simt::{Cell, Cells, Device, Order, Platform, System, warp};
+use warpstore_simt::{Cell, Cells, Device, Order, Platform, System, Team};
 
 use crate::{EMPTY, Finish, Patience, Queue, QueueError, Reason, Ticket};
 
@@ -13,7 +13,7 @@ struct Group {
 }
 
 impl<P: Platform, W: Ticket> Queue<P, W> {
-    /// Submits one command for every lane of `mask`. Collective; the result is the same for all.
+    /// Submits one command for every lane of `team`. Collective; the result is the same for all.
     ///
     /// The CID of `sqe` is chosen here. `tag` comes back with the completion, which is handed to
     /// whoever drains it, here or elsewhere; while it waits, this call drains too and so calls
@@ -25,21 +25,21 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
     /// have then been submitted, and the others may reach the controller still: see
     /// [`QueueError`].
     #[inline(always)]
-    pub fn submit<F: Finish>(
+    pub fn submit<T: Team, F: Finish>(
         self,
-        mask: u32,
+        team: T,
         sqe: Sqe,
         tag: u64,
         finish: &F,
         patience: &Patience<P>,
     ) -> Result<(), QueueError> {
-        let lanes = mask.count_ones();
-        let rank = warp::rank(mask);
+        let lanes = team.size();
+        let rank = team.rank();
         let mut first = 0;
         while first < lanes {
             let left = lanes - first;
             let group = self.take_tickets(
-                mask,
+                team,
                 if left < self.shape.cap {
                     left
                 } else {
@@ -49,29 +49,28 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
             let place = rank.wrapping_sub(first);
             let index = W::wrap(group.start.wrapping_add(u64::from(place)));
             let mine = place < group.lanes;
-            self.wait_for_slots(mask, index, mine, finish, patience)?;
+            self.wait_for_slots(team, index, mine, finish, patience)?;
             if mine {
                 self.write_entry(index, sqe, tag);
             }
             // The leader publishes for all, so their entries come before what it does next.
-            warp::sync_mask(mask);
-            self.publish(mask, group, finish, patience)?;
+            team.sync();
+            self.publish(team, group, finish, patience)?;
             first += group.lanes;
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn take_tickets(self, mask: u32, lanes: u32) -> Group {
-        let leader = warp::leader(mask);
+    fn take_tickets<T: Team>(self, team: T, lanes: u32) -> Group {
         let mut start = 0;
-        if warp::lane_id() == leader {
+        if team.leads() {
             let ticket = self.words.ticket;
             // Ordering: [SQ-7] a ticket is only a number that nobody else has.
             start = W::wrap(ticket.fetch_add(u64::from(lanes), Order::Relaxed));
         }
         Group {
-            start: warp::shuffle_sync(mask, start, leader),
+            start: team.from_leader(start),
             lanes,
         }
     }
@@ -79,9 +78,9 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
     /// Waits until the slot of every lane in `mine` is free for its ticket, and until the cap
     /// allows the ticket.
     #[inline(always)]
-    fn wait_for_slots<F: Finish>(
+    fn wait_for_slots<T: Team, F: Finish>(
         self,
-        mask: u32,
+        team: T,
         index: u64,
         mine: bool,
         finish: &F,
@@ -94,12 +93,12 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
             let ready = !mine
                 || (self.state(index) == self.ring.free(index)
                     && self.ring.is_done(before, self.state(before)));
-            let all_ready = warp::all_sync(mask, ready);
-            self.check(mask, attempt, patience)?;
+            let all_ready = team.all(ready);
+            self.check(team, attempt, patience)?;
             if all_ready {
                 break;
             }
-            self.drain(mask, finish);
+            self.drain(team, finish);
             P::pause(attempt);
             attempt += 1;
         }
@@ -129,25 +128,24 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
 
     /// Waits until the group's entries have been published, by its leader or by a predecessor.
     #[inline(always)]
-    fn publish<F: Finish>(
+    fn publish<T: Team, F: Finish>(
         self,
-        mask: u32,
+        team: T,
         group: Group,
         finish: &F,
         patience: &Patience<P>,
     ) -> Result<(), QueueError> {
-        let leader = warp::leader(mask);
         let mut attempt = 0;
         loop {
             let mut published = false;
-            if warp::lane_id() == leader {
+            if team.leads() {
                 published = self.hop(group, attempt > 0);
             }
-            if warp::any_sync(mask, published) {
+            if team.any(published) {
                 return Ok(());
             }
-            self.check(mask, attempt + 1, patience)?;
-            self.drain(mask, finish);
+            self.check(team, attempt + 1, patience)?;
+            self.drain(team, finish);
             P::pause(attempt);
             attempt += 1;
         }
@@ -215,10 +213,14 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
     /// Ends the wait of all lanes if the queue is dead or patience is exhausted. In the first
     /// turn only the queue is asked: the clock and the host's word are slower than a free slot.
     #[inline(always)]
-    fn check(self, mask: u32, attempt: u32, patience: &Patience<P>) -> Result<(), QueueError> {
-        let leader = warp::leader(mask);
+    fn check<T: Team>(
+        self,
+        team: T,
+        attempt: u32,
+        patience: &Patience<P>,
+    ) -> Result<(), QueueError> {
         let mut code = 0;
-        if warp::lane_id() == leader {
+        if team.leads() {
             if self.is_dead() {
                 code = Reason::Dead as u32;
             } else if attempt > 0
@@ -229,7 +231,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
                 code = reason as u32;
             }
         }
-        match Reason::from_code(warp::shuffle_sync(mask, code, leader)) {
+        match Reason::from_code(team.from_leader(code)) {
             None => Ok(()),
             Some(reason) => Err(QueueError {
                 queue: self.id,

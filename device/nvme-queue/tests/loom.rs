@@ -6,7 +6,7 @@ use controller::{Controller, Rings, SQID, command};
 use loom::thread;
 use nvme_queue::{Completion, EMPTY, FAULT_WORDS, Finish, Narrow, Patience, Queue, Shape, Words};
 use warpstore_loom::{Loom, LoomCells, cell, cells, explore};
-use warpstore_simt::{Cell, Cells, Device, Order, System};
+use warpstore_simt::{Cell, Cells, Device, Order, Solo, System};
 
 type LoomQueue = Queue<Loom, Narrow<6>>;
 
@@ -113,7 +113,7 @@ impl Bench {
         let (queue, ledger, patience) = (self.queue, self.ledger, self.patience);
         move || {
             queue
-                .submit(1, command(serial), serial, &ledger, &patience)
+                .submit(Solo, command(serial), serial, &ledger, &patience)
                 .unwrap()
         }
     }
@@ -124,7 +124,7 @@ impl Bench {
         let (queue, ledger) = (self.queue, self.ledger);
         move || {
             for _ in 0..turns {
-                queue.drain(1, &ledger);
+                queue.drain(Solo, &ledger);
             }
         }
     }
@@ -151,7 +151,7 @@ impl Bench {
     /// command has been finished once.
     fn assert_all_finished_once(&mut self) {
         self.serve();
-        while self.queue.drain(1, &self.ledger) > 0 {
+        while self.queue.drain(Solo, &self.ledger) > 0 {
             self.serve();
         }
         for serial in 0..self.ledger.finished.len() {
@@ -171,7 +171,7 @@ impl Bench {
                 "a doorbell for one command"
             );
             self.complete(0);
-            assert_eq!(self.queue.drain(1, &self.ledger), 1);
+            assert_eq!(self.queue.drain(Solo, &self.ledger), 1);
         }
     }
 }

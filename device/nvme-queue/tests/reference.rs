@@ -12,7 +12,7 @@ use nvme_queue::{
 };
 use pair::{Pair, word};
 use proptest::prelude::*;
-use warpstore_simt::{Cell, Native, Order};
+use warpstore_simt::{Cell, Native, Order, Solo};
 
 /// Serial numbers in the order in which they were finished.
 #[derive(Default)]
@@ -128,7 +128,7 @@ fn submit<W: Ticket>(
     finished: &Finished,
     patience: &Patience<Native>,
 ) -> Result<(), QueueError> {
-    queue.submit(1, command(serial), serial, finished, patience)
+    queue.submit(Solo, command(serial), serial, finished, patience)
 }
 
 fn follows_the_reference<W: Ticket>(depth: u32, steps: &[Step]) -> Result<(), TestCaseError> {
@@ -163,7 +163,7 @@ fn follows_the_reference<W: Ticket>(depth: u32, steps: &[Step]) -> Result<(), Te
             Step::Invent(cid) => Some((SQID, cid)),
             Step::Misroute(cid) => Some((SQID + 1, cid)),
             Step::Drain => {
-                let drained = queue.drain(1, &finished) == 1;
+                let drained = queue.drain(Solo, &finished) == 1;
                 prop_assert_eq!(drained, reference.drain(laps));
                 None
             }

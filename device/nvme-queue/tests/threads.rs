@@ -10,7 +10,9 @@ use controller::{Controller, command};
 use nvme_queue::{Completion, Finish, Patience, Wide};
 use pair::{Pair, word};
 use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
-use warpstore_simt::{Cell, Native, NativeCell, Order, Platform, System, thread, warp};
+use warpstore_simt::{
+    Cell, Lanes, Native, NativeCell, Order, Platform, Solo, System, thread, warp,
+};
 
 /// How often each command was finished, by serial number.
 struct Ledger(Vec<AtomicU32>);
@@ -93,7 +95,7 @@ fn every_command_completes_once(depth: u32, grid: Grid, rounds: u64, seed: u64) 
                 let mask = warp::match_any_sync(warp::active_mask(), round as u32);
                 let serial = thread::index_1d() * rounds + round;
                 queue
-                    .submit(mask, command(serial), serial, &ledger, &patience)
+                    .submit(Lanes(mask), command(serial), serial, &ledger, &patience)
                     .unwrap();
                 let mut attempt = 0;
                 while round % 2 == 0 && !warp::all_sync(mask, ledger.is_finished(serial)) {
@@ -102,7 +104,7 @@ fn every_command_completes_once(depth: u32, grid: Grid, rounds: u64, seed: u64) 
                         None,
                         "command {serial} never finished"
                     );
-                    queue.drain(mask, &ledger);
+                    queue.drain(Lanes(mask), &ledger);
                     Native::pause(attempt);
                     attempt += 1;
                 }
@@ -111,8 +113,9 @@ fn every_command_completes_once(depth: u32, grid: Grid, rounds: u64, seed: u64) 
         // What the lanes left behind is drained by this thread.
         let started = Instant::now();
         while launched.is_ok() && !(0..commands as u64).all(|serial| ledger.is_finished(serial)) {
-            queue.drain(1, &ledger);
-            if server.is_finished() && queue.drain(1, &ledger) == 0 || started.elapsed() > LIMIT {
+            queue.drain(Solo, &ledger);
+            if server.is_finished() && queue.drain(Solo, &ledger) == 0 || started.elapsed() > LIMIT
+            {
                 break;
             }
             std::thread::yield_now();

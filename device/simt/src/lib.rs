@@ -38,6 +38,7 @@ mod native;
 mod platform;
 #[cfg(target_arch = "nvptx64")]
 mod ptx;
+mod team;
 pub mod thread;
 pub mod warp;
 
@@ -45,3 +46,4 @@ pub use bytes::NativeBytes;
 pub use cell::{Cell, Cells, Device, Order, Scope, System, Word};
 pub use native::{Native, NativeCell, NativeCells};
 pub use platform::Platform;
+pub use team::{Lanes, Solo, Team};

@@ -12,7 +12,7 @@ use driver_vfio::{ADMIN_PRIVATE_WORDS, AdminCells, AdminMemory, DmaRegion, Queue
 use nvme_queue::{Completion, Finish, Layout, Patience, Queue, Shape};
 use nvme_wire::{Sqe, Status};
 use warpstore_simt::{
-    Cell, Cells, Device, Native, NativeCell, NativeCells, Order, Platform, System,
+    Cell, Cells, Device, Native, NativeCell, NativeCells, Order, Platform, Solo, System,
 };
 
 /// Words of the largest page that the driver takes.
@@ -133,11 +133,13 @@ impl Submitter {
             deadline_ns: Native::now_ns() + 5_000_000_000,
             abort: doorbell(&self.abort),
         };
-        self.queue.submit(1, command, 1, &done, &patience).unwrap();
+        self.queue
+            .submit(Solo, command, 1, &done, &patience)
+            .unwrap();
         let mut attempt = 0;
         while done.0.get().is_none() {
             assert_eq!(patience.exhausted(), None, "no completion");
-            self.queue.drain(1, &done);
+            self.queue.drain(Solo, &done);
             Native::pause(attempt);
             attempt += 1;
         }

@@ -100,6 +100,7 @@ fn search(stored: &Stored, vertices: u64, source: u32) -> anyhow::Result<(Vec<u3
     frontier.write(0, &[source])?;
     let (mut level, mut count, mut seconds) = (0, 1u64, 0.0);
     let config = session.fill(&bfs_level)?;
+    let warps = config.lanes() / 32;
     while count > 0 {
         progress.write(NEXT_COUNT, &[0])?;
         let args = (
@@ -107,6 +108,8 @@ fn search(stored: &Stored, vertices: u64, source: u32) -> anyhow::Result<(Vec<u3
             stored.offsets(),
             frontier.atomics(),
             count,
+            // Few vertices: one each, so that all warps have some. Many: as many as there are lanes.
+            count.div_ceil(warps).clamp(1, 32) as u32,
             distances.atomics(),
             next.atomics(),
             progress.atomics(),

@@ -54,6 +54,7 @@ fn iops(block_bytes: u64, in_flight: u32, iops: f64) -> Outcome {
         latency_ns: Latency::of(&recorded),
         commands: 100_000,
         seconds: 0.25,
+        runs: vec![4.0e6, 5.0e6, 5.5e6],
         limit: Some(Limit {
             iops: 1.5e6,
             by: "the profile".into(),
