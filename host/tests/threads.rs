@@ -1,5 +1,8 @@
 //! Kernels on host threads against emulated SSDs: the whole stack, without a GPU.
 //!
+//! Seeded interleaving also draws who counts as converged, so accesses run both as whole warps and
+//! as lanes alone ([HW-2]).
+//!
 //! The configurations are chosen to hurt: buffers beside the cache change hands all the time
 //! ([BB-1], [BB-2]), and rings, slots and buffers are so few that a circle of waiting would close
 //! ([DL-1]).

@@ -1,12 +1,10 @@
 //! Blocks stay where they were written, and a file that is not ours is left alone.
 
-mod rig;
-
 use std::fs;
 use std::path::Path;
 
+use crate::rig::{PAGE, Rig, Server, admin_sqe, configuration, io_sqe};
 use nvme_model::{Media, MediaError};
-use rig::{PAGE, Rig, Server, admin_sqe, configuration, io_sqe};
 
 fn bytes() -> u64 {
     configuration().media_bytes().unwrap()

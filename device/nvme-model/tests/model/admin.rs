@@ -1,9 +1,9 @@
 //! Registers, bring-up, shutdown and the admin queue's commands, by the specification's numbers.
 
-mod rig;
-
+use crate::rig::{
+    ADMIN_ENTRIES, CC, CSTS, ENABLE, PAGE, Rig, Server, admin_sqe, configuration, failed,
+};
 use nvme_model::{Configuration, ConfigurationError, Controller, Media, Namespace};
-use rig::{ADMIN_ENTRIES, CC, CSTS, ENABLE, PAGE, Rig, Server, admin_sqe, configuration, failed};
 
 fn up() -> Rig {
     Rig::up(configuration(), Server::Thread)
@@ -315,7 +315,10 @@ fn deletion_has_an_order() {
     let page = rig.memory.pages(PAGE);
     let mut again = rig.create_pair(1, 4);
     for lba in 0..9 {
-        assert_eq!(again.run(&mut rig, rig::io_sqe(2, 1, lba, 1, page, 0)), 0);
+        assert_eq!(
+            again.run(&mut rig, crate::rig::io_sqe(2, 1, lba, 1, page, 0)),
+            0
+        );
     }
 }
 

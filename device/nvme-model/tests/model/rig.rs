@@ -1,6 +1,5 @@
 //! A submitter made of bytes: it knows nothing of nvme-wire, nvme-queue or driver-vfio, so that
 //! the model is checked against the specification's numbers and not against our own code.
-#![allow(dead_code, reason = "each test file uses its part of the rig")]
 #![allow(unsafe_code, reason = "DMA memory is vouched for")]
 // UNSAFETY: maps the rig's own memory and serves a copy of the controller's image.
 

@@ -2,13 +2,11 @@
 #![allow(unsafe_code, reason = "a resident service is given addresses")]
 // UNSAFETY: serves copies of images that live on this test's stack frame.
 
-mod rig;
-
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::rig::{ImageCopy, PAGE, Pair, Rig, Server, admin_sqe, configuration, io_sqe, run_warps};
 use nvme_model::{Configuration, Profile, Service, Serving, serve};
-use rig::{ImageCopy, PAGE, Pair, Rig, Server, admin_sqe, configuration, io_sqe, run_warps};
 use warpstore_simt::thread;
 
 /// Reads LBAs one after another and waits for each.

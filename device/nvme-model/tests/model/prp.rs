@@ -1,8 +1,6 @@
 //! Data lands where the PRPs say and nowhere else.
 
-mod rig;
-
-use rig::{PAGE, Pair, Rig, SERVERS, configuration, failed, io_sqe};
+use crate::rig::{PAGE, Pair, Rig, SERVERS, configuration, failed, io_sqe};
 
 const SENTINEL: u8 = 0xee;
 const OFFSETS: [u64; 9] = [0, 4, 16, 512, 2048, 2052, 3584, 4080, 4092];
@@ -210,7 +208,7 @@ fn invalid_prps_are_refused_and_wild_ones_never_followed() {
         assert_eq!(run(&mut rig, 24, page, list), 0, "a valid list");
         let all = rig.memory.address();
         rig.controller.unmap_dma(all, rig.memory.len()).unwrap();
-        rig::map(&rig.controller, all, page - all + PAGE);
+        crate::rig::map(&rig.controller, all, page - all + PAGE);
         assert_eq!(run(&mut rig, 8, page, 0), 0, "still mapped");
         assert_eq!(
             run(&mut rig, 16, page, page + PAGE),

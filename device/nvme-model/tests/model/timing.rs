@@ -1,9 +1,7 @@
 //! Completions come when the model's formula says, on a clock that the test turns.
 
-mod rig;
-
+use crate::rig::{PAGE, Pair, Rig, SERVERS, Server, configuration, failed, io_sqe};
 use nvme_model::{Configuration, Generation, Link, Media, PROFILES, Profile};
-use rig::{PAGE, Pair, Rig, SERVERS, Server, configuration, failed, io_sqe};
 
 const MIN: u64 = 9_000;
 

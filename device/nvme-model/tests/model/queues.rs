@@ -1,9 +1,7 @@
 //! Rings, phase, back-pressure and the status of every malformed command.
 
-mod rig;
-
+use crate::rig::{PAGE, Rig, SERVERS, admin_sqe, configuration, failed, io_sqe};
 use nvme_model::Namespace;
-use rig::{PAGE, Rig, SERVERS, admin_sqe, configuration, failed, io_sqe};
 
 #[test]
 fn malformed_commands_get_the_status_that_the_specification_names() {
@@ -160,7 +158,7 @@ fn phase_and_sqhd_go_round_with_the_rings() {
                     .unwrap_or_else(|| panic!("{server:?} {entries}: {index}"));
                 assert_eq!((done.cid, done.status, done.sqid), (index as u16, 0, 2));
                 // One lane fetches one by one, a warp the whole burst.
-                let fetched = if server == rig::Server::Thread {
+                let fetched = if server == crate::rig::Server::Thread {
                     index + 1
                 } else {
                     sent
@@ -183,7 +181,7 @@ fn a_full_completion_queue_holds_commands_back() {
         rig.memory.fill(cq, 64, 0);
         assert_eq!(rig.create_cq(1, 4, cq), 0);
         assert_eq!(rig.create_sq(3, 16, 1, sq), 0);
-        let mut pair = rig::Pair {
+        let mut pair = crate::rig::Pair {
             qid: 3,
             entries: 16,
             sq,

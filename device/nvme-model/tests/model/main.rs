@@ -1,0 +1,9 @@
+//! The model against the specification, by bytes: bring-up, commands, rings, media, timing.
+
+mod admin;
+mod media;
+mod prp;
+mod queues;
+mod rig;
+mod serving;
+mod timing;
