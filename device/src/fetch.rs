@@ -8,7 +8,7 @@
 //! The team is the whole warp if all of it misses together, else the lane alone ([HW-2]): lanes
 //! that came at different times must not share a mask.
 
-use line_cache::{Failure, Look, Meta, NotPinned};
+use line_cache::{Failure, Look, Meta, NotPinned, Outcome};
 use nvme_queue::{Patience, Reason};
 use nvme_wire::Status;
 use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Solo, Team, warp};
@@ -49,8 +49,8 @@ struct Access {
     ssd: u32,
     chunk: Chunk,
     done: bool,
-    /// The fetch in progress counts as this access's own: its failure is our failure.
-    waited: bool,
+    /// Version of the fetch that this access waits for: its failure is our failure.
+    fetching: Option<u16>,
     /// Commands submitted for this access, by this lane or by its group's leader.
     commands: u32,
     /// Bounce buffer + 1 that the group waits for, or 0.
@@ -122,7 +122,7 @@ impl Access {
             ssd: store.route(line).ssd,
             chunk: Chunk::default(),
             done: false,
-            waited: false,
+            fetching: None,
             commands: 0,
             bounce: 0,
             group: 0,
@@ -136,6 +136,16 @@ impl Access {
             return false;
         }
         let desc = self.store.desc();
+        if let Some(version) = self.fetching {
+            match desc.table.settled(self.line, version) {
+                None => return false,
+                Some(Outcome::Failed(failure)) if !self.may_retry(failure) => {
+                    self.fail(failure.kind(), Status::from_bits(failure.status()));
+                    return false;
+                }
+                Some(_) => self.fetching = None,
+            }
+        }
         let look = if HOLD {
             self.pin(team)
         } else {
@@ -150,25 +160,23 @@ impl Access {
                 self.read_hit();
                 false
             }
-            Look::Busy(_) => {
-                self.waited = true;
+            Look::Busy(meta) => {
+                self.fetching = Some(meta.version());
                 false
             }
-            Look::Failed(meta) => {
-                self.meta = meta;
-                let status = Status::from_bits(meta.failure().status());
-                let again = !self.waited
-                    || (status.is_retryable() && self.commands < COMMANDS_BEFORE_FAILURE);
-                if !again {
-                    self.fail(meta.failure().kind(), status);
-                }
-                again
-            }
-            Look::Absent(meta) => {
+            // A failure that we did not wait for is somebody else's: try again.
+            Look::Failed(meta) | Look::Absent(meta) => {
                 self.meta = meta;
                 true
             }
         }
+    }
+
+    /// Whether a fetch that failed so is worth another command.
+    #[inline(always)]
+    fn may_retry(&self, failure: Failure) -> bool {
+        Status::from_bits(failure.status()).is_retryable()
+            && self.commands < COMMANDS_BEFORE_FAILURE
     }
 
     /// The optimistic read, as a hit does it.
@@ -232,7 +240,7 @@ impl Access {
         match Plan::from_word(wanting.shuffle(plan.to_word(), leader)) {
             Plan::Nothing => {}
             Plan::Fetch(_) => {
-                self.waited = true;
+                self.fetching = Some(self.meta.version());
                 self.commands += 1;
             }
             Plan::Bounce(buffer) => {
