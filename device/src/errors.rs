@@ -1,7 +1,10 @@
 //! Failed commands, noted for the host: a counter and the first few records.
 
 use nvme_queue::Completion;
+use nvme_wire::Status;
 use warpstore_simt::{Cell, Cells, Device, NativeCell, NativeCells, Order};
+
+use crate::finish::Purpose;
 
 /// Words of one record: queue and CID and status; line or buffer.
 const RECORD_WORDS: u64 = 2;
@@ -58,5 +61,47 @@ impl ErrorRecord {
             status: first as u16,
             tag,
         }
+    }
+}
+
+impl core::fmt::Display for ErrorRecord {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let status = Status::from_bits(self.status);
+        write!(
+            f,
+            "queue {}, CID {:#x}: {}",
+            self.queue,
+            self.cid,
+            status.name()
+        )?;
+        match Purpose::of(self.tag) {
+            Purpose::Fetch { line, .. } => write!(f, " for line {line}"),
+            Purpose::Bounce { buffer } => write!(f, " for bounce buffer {buffer}"),
+            Purpose::Block { buffer } => write!(f, " for block buffer {buffer}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn a_record_names_queue_cid_status_and_line() {
+        let tag = Purpose::Fetch {
+            line: 77,
+            version: 3,
+        }
+        .tag();
+        let record = ErrorRecord::from_words([5 << 32 | 0x12 << 16 | 0x4080, tag]);
+        assert_eq!((record.queue, record.cid, record.tag), (5, 0x12, tag));
+        assert_eq!(
+            record.to_string(),
+            "queue 5, CID 0x12: LBA Out of Range for line 77"
+        );
     }
 }

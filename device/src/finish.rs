@@ -50,7 +50,7 @@ impl Purpose {
     }
 
     #[inline(always)]
-    const fn of(tag: u64) -> Self {
+    pub(crate) const fn of(tag: u64) -> Self {
         match tag & 3 {
             FETCH => Self::Fetch {
                 line: tag >> LINE_SHIFT,

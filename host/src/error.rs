@@ -1,6 +1,6 @@
 //! What can go wrong on the host side, by what the caller can do about it.
 
-use warpstore_device::IoError;
+use warpstore_device::{ErrorRecord, IoError};
 
 use crate::cuda::CudaError;
 
@@ -36,7 +36,10 @@ pub enum Error {
         free: u64,
     },
     /// Lanes of a kernel got an error from the storage stack.
-    #[error("kernel {kernel}: {lanes} lanes failed, the first because {first}")]
+    #[error(
+        "kernel {kernel}: {lanes} lanes failed, the first because {first}{}",
+        command_text(*commands, command.as_ref())
+    )]
     Kernel {
         /// Name of the kernel.
         kernel: &'static str,
@@ -44,6 +47,10 @@ pub enum Error {
         lanes: u64,
         /// The first error.
         first: IoError,
+        /// Commands that the SSDs failed, since the session was opened.
+        commands: u64,
+        /// The first of them.
+        command: Option<ErrorRecord>,
     },
     /// A lane panicked or never came to a collective on the `threads` runner.
     #[error("kernel {kernel}: {fault}")]
@@ -53,4 +60,12 @@ pub enum Error {
         /// What happened.
         fault: warpstore_device::host::LaunchFault,
     },
+}
+
+/// What is known of the commands behind a failed kernel.
+fn command_text(commands: u64, first: Option<&ErrorRecord>) -> String {
+    match first {
+        Some(first) => format!(" ({commands} commands failed, first {first})"),
+        None => String::new(),
+    }
 }

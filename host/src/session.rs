@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::Error;
 use crate::config::{Configuration, Target};
 use crate::memory::{Buffer, Place};
-use crate::resident::Resident;
+use crate::resident::{KERNELS_PTX, Resident};
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 use crate::ssd::{Ssd, SsdParts};
 use crate::store::StoreMemory;
@@ -60,7 +60,9 @@ struct Arrays {
 
 impl Session {
     /// Opens a session: starts the emulated SSDs, brings them up, creates the queues and the
-    /// cache. `ptx` is the kernels' PTX; host threads do not need it.
+    /// cache. `ptx` is the PTX of the caller's kernels, as `warpstore_builder` makes it; it may be
+    /// empty for those who run on host threads or use only warpstore's own kernels, which are
+    /// always there.
     ///
     /// # Errors
     /// The configuration, the GPU, a media file, the memory, or a controller.
@@ -74,7 +76,7 @@ impl Session {
                 gpu,
                 controller_sms,
             } => (
-                Runner::Cuda(CudaRunner::open(gpu, ptx, controller_sms)?),
+                Runner::Cuda(CudaRunner::open(gpu, &[KERNELS_PTX, ptx], controller_sms)?),
                 u64::MAX,
             ),
         };
@@ -273,6 +275,17 @@ impl Session {
         self.runner.fill::<K>()
     }
 
+    /// Registers a thread of `kernel`; `None` on host threads, which have none of that kind.
+    ///
+    /// # Errors
+    /// The GPU does not know the kernel.
+    pub fn registers<K: Kernel>(&self, _kernel: &K) -> Result<Option<u32>, Error> {
+        match &self.runner {
+            Runner::Threads(_) => Ok(None),
+            Runner::Cuda(runner) => runner.registers::<K>().map(Some),
+        }
+    }
+
     /// Runs a kernel to its end and returns its time in seconds. The handles in `args` are this
     /// session's.
     ///
@@ -300,11 +313,13 @@ impl Session {
         match IoError::from_bits(words[StatusSlot::FIRST_ERROR as usize]) {
             None => Ok(seconds),
             Some(first) => {
-                let lanes = words[StatusSlot::FAILED_LANES as usize];
+                let (commands, records) = self.store.errors()?;
                 Err(Error::Kernel {
                     kernel: K::NAME,
-                    lanes,
+                    lanes: words[StatusSlot::FAILED_LANES as usize],
                     first,
+                    commands,
+                    command: records.first().copied(),
                 })
             }
         }
@@ -326,7 +341,8 @@ impl Session {
         }))
     }
 
-    /// Number of commands that kernels saw fail, and the first of them.
+    /// Number of commands that kernels saw fail since the session was opened, and the first of
+    /// them.
     ///
     /// # Errors
     /// The copy from the GPU fails.

@@ -36,19 +36,22 @@ pub struct CudaRunner {
 }
 
 impl CudaRunner {
-    /// Opens GPU `gpu`, compiles `ptx` and runs every kernel of it once without work, since a
-    /// kernel that is first loaded while a resident kernel runs would wait for its end.
+    /// Opens GPU `gpu`, compiles the kernels of each PTX text and runs every one once without
+    /// work, since a kernel that is first loaded while a resident kernel runs would wait for its
+    /// end.
     /// `reserved` multiprocessors are left to the resident kernel.
     ///
     /// # Errors
     /// There is no driver or no such GPU, or the driver's compiler refuses the PTX.
-    pub fn open(gpu: u32, ptx: &str, reserved: u32) -> Result<Self, Error> {
+    pub fn open(gpu: u32, ptx: &[&str], reserved: u32) -> Result<Self, Error> {
         let context = Context::open(gpu)?;
         let stream = Arc::new(Stream::new(&context)?);
-        let module = Arc::new(Module::load(&context, ptx)?);
         let mut functions = HashMap::new();
-        for name in entries(ptx) {
-            functions.insert(name.to_owned(), module.function(name)?);
+        for text in ptx.iter().filter(|text| !text.is_empty()) {
+            let module = Arc::new(Module::load(&context, text)?);
+            for name in entries(text) {
+                functions.insert(name.to_owned(), module.function(name)?);
+            }
         }
         let multiprocessors = context.multiprocessors()?.saturating_sub(reserved).max(1);
         let runner = Self {

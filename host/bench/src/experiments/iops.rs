@@ -103,6 +103,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
         runs.push(measure(&session, plan, &size, number, &mut wrong)?);
         progress.reach(number);
     }
+    let registers = session.registers(&iops).map_err(anyhow::Error::from)?;
     session.close().map_err(anyhow::Error::from)?;
     runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
     let rates = runs.iter().map(|run| run.rate).collect();
@@ -111,7 +112,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
         "{:.3} M reads/s (median of {RUNS} runs)",
         median.rate / 1e6
     ));
-    report(plan, &size, &median, rates, wrong)
+    report(plan, &size, &median, rates, registers, wrong)
 }
 
 fn report(
@@ -119,6 +120,7 @@ fn report(
     size: &Size,
     median: &Run,
     runs: Vec<f64>,
+    registers: Option<u32>,
     wrong: u64,
 ) -> Result<Finding, Failure> {
     let limit = limit(plan, size.block);
@@ -134,6 +136,7 @@ fn report(
         bandwidth_bytes_per_s: median.rate * size.block as f64,
         block_bytes: size.block,
         threads: size.lanes,
+        registers,
         queues: plan.queues(),
         depth: plan.options.depth,
         in_flight: size.lanes,

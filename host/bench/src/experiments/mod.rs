@@ -17,9 +17,6 @@ use crate::progress::Progress;
 use crate::report::{self, Outcome, Report, SCHEMA};
 use plan::Plan;
 
-/// The kernels as PTX, compiled by the build script.
-const PTX: &str = include_str!(env!("WARPSTORE_PTX"));
-
 /// The graph of the main job.
 const SHIPPED_GRAPH: &str = "tests/data/email-enron.el.gz";
 
@@ -123,21 +120,49 @@ fn conclude(options: &Options, plan: &Plan, findings: Vec<Finding>) -> Result<()
     };
     // Whoever closed stdout does not want to read on.
     let _ = std::io::stdout().write_all(report::render(&report).as_bytes());
-    if let Some(file) = &options.json {
-        report::save_json(file, &report).map_err(anyhow::Error::from)?;
-    }
-    let plot = options.plot.clone().or_else(|| {
-        let beside = options.json.as_ref().map(|file| file.with_extension("svg"));
-        beside.filter(|plot| Some(plot) != options.json.as_ref())
-    });
-    if let Some(file) = plot {
-        let drawing = report::draw(&report)
-            .map_err(|error| anyhow::anyhow!("{error}"))
-            .context("cannot draw the results")?;
-        report::save(&file, drawing.as_bytes()).map_err(anyhow::Error::from)?;
-    }
+    let files = Files::of(options, &report.experiment)?;
+    report::save_json(&files.json, &report).map_err(anyhow::Error::from)?;
+    let drawing = report::draw(&report)
+        .map_err(|error| anyhow::anyhow!("{error}"))
+        .context("cannot draw the results")?;
+    report::save(&files.plot, drawing.as_bytes()).map_err(anyhow::Error::from)?;
+    let _ = writeln!(
+        std::io::stdout(),
+        "\nresults: {} and {}",
+        files.json.display(),
+        files.plot.display()
+    );
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Failure::Verification(wrong.join("; "))),
+    }
+}
+
+/// Where the results go.
+struct Files {
+    json: PathBuf,
+    plot: PathBuf,
+}
+
+impl Files {
+    /// What the options say; else a folder beside the binary, and the plot beside the JSON file.
+    fn of(options: &Options, experiment: &str) -> Result<Self, Failure> {
+        let json = match &options.json {
+            Some(file) => file.clone(),
+            None => {
+                let binary = std::env::current_exe().context("cannot find the binary's folder")?;
+                let folder = binary.with_file_name("results");
+                std::fs::create_dir_all(&folder)
+                    .with_context(|| format!("cannot make {}; use --json", folder.display()))?;
+                folder.join(format!("{experiment}.json"))
+            }
+        };
+        let beside = || match json.extension() {
+            // Never the same file twice.
+            Some(extension) if extension == "svg" => json.with_extension("plot.svg"),
+            _ => json.with_extension("svg"),
+        };
+        let plot = options.plot.clone().unwrap_or_else(beside);
+        Ok(Self { json, plot })
     }
 }

@@ -8,7 +8,6 @@ use warpstore::{
     BlocksConfig, Configuration, CudaRunner, Medium, Profile, Session, SsdConfig, Target,
 };
 
-use super::PTX;
 use crate::exit::Failure;
 use crate::options::{CacheMode, Layout, Media, Options, Runner};
 use crate::report;
@@ -170,7 +169,7 @@ impl<'a> Plan<'a> {
             blocks: needs.blocks,
             timeout: options.timeout,
         };
-        Ok(Session::open(configuration, PTX).map_err(anyhow::Error::from)?)
+        Ok(Session::open(configuration, "").map_err(anyhow::Error::from)?)
     }
 
     /// Bytes that each SSD must have for an array of `bytes`.
@@ -218,7 +217,8 @@ impl<'a> Plan<'a> {
             queue: options.queue,
             queues: self.queues(),
             depth: options.depth,
-            threads: self.lanes(),
+            threads: (self.runner == Runner::Threads).then(|| self.lanes()),
+            controller_sms: (self.runner == Runner::Cuda).then(|| self.controller_sms()),
             line_bytes: options.line,
             cache_lines: options.cache_lines(),
             cache_mode: options.cache_mode,

@@ -25,7 +25,8 @@ use value::{number, power_of_two, seconds, size, within};
 const MAX_THREADS: u32 = 1 << 22;
 /// The stripes and superblocks of a volume count its members in a byte or two; nobody has more.
 const MAX_SSDS: u32 = 64;
-const MAX_QUEUES: u32 = 1024;
+/// An emulated SSD has no more.
+const MAX_QUEUES: u32 = 128;
 
 /// What to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]

@@ -106,7 +106,7 @@ fn a_wrong_value_is_one_sentence() {
         ),
         (
             "--queues 0",
-            "--queues 0: it must be a whole number from 1 to 1024",
+            "--queues 0: it must be a whole number from 1 to 128",
         ),
         (
             "--threads 0",

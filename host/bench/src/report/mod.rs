@@ -59,8 +59,10 @@ pub struct Configuration {
     pub queues: u32,
     /// Entries of each queue.
     pub depth: u64,
-    /// Lanes that run at a time.
-    pub threads: u32,
+    /// Lanes that run at a time on host threads; absent on a GPU, which is filled.
+    pub threads: Option<u32>,
+    /// Multiprocessors that serve the emulated SSDs; absent without a GPU.
+    pub controller_sms: Option<u32>,
     /// Bytes of a cache line.
     pub line_bytes: u64,
     /// Lines of the cache; absent where the experiment chose one for each graph.
@@ -96,6 +98,8 @@ pub struct Iops {
     pub block_bytes: u64,
     /// Lanes that issued commands.
     pub threads: u32,
+    /// Registers of each, on a GPU.
+    pub registers: Option<u32>,
     /// I/O queue pairs of each SSD.
     pub queues: u32,
     /// Entries of each queue.
