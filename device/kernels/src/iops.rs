@@ -45,7 +45,7 @@ pub fn iops(
         let command = u64::from(round) * lanes + lane;
         let random = mix(seed ^ mix(command));
         // The high half of a product maps a random number to a range without a division.
-        let block = (u128::from(random) * u128::from(span_blocks) >> 64) as u64;
+        let block = ((u128::from(random) * u128::from(span_blocks)) >> 64) as u64;
         let ssd = (lane as u32 / 32).wrapping_add(round) % blocks.ssds();
         let start = thread::now_ns();
         blocks.read(ssd, block, lane)?;

@@ -92,7 +92,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         } else {
             0
         };
-        let seen = team.from_leader(seen);
+        let seen = team.broadcast(seen);
         if seen & LOCK != 0 {
             return 0;
         }

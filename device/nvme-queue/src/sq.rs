@@ -70,7 +70,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
             start = W::wrap(ticket.fetch_add(u64::from(lanes), Order::Relaxed));
         }
         Group {
-            start: team.from_leader(start),
+            start: team.broadcast(start),
             lanes,
         }
     }
@@ -231,7 +231,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
                 code = reason as u32;
             }
         }
-        match Reason::from_code(team.from_leader(code)) {
+        match Reason::from_code(team.broadcast(code)) {
             None => Ok(()),
             Some(reason) => Err(QueueError {
                 queue: self.id,

@@ -27,8 +27,8 @@ pub trait Team: Copy {
     fn all(self, predicate: bool) -> bool;
     /// The value of lane `src`, which is one of the team.
     fn shuffle<T: WarpValue>(self, value: T, src: u32) -> T;
-    /// The leader's value.
-    fn from_leader<T: WarpValue>(self, value: T) -> T;
+    /// The leader's value, for all.
+    fn broadcast<T: WarpValue>(self, value: T) -> T;
     /// The lanes that have the same `value` as this one, as bits.
     fn matching(self, value: u64) -> u32;
     /// The largest value.
@@ -87,7 +87,7 @@ impl Team for Solo {
         value
     }
     #[inline(always)]
-    fn from_leader<T: WarpValue>(self, value: T) -> T {
+    fn broadcast<T: WarpValue>(self, value: T) -> T {
         value
     }
     #[inline(always)]
@@ -140,7 +140,7 @@ impl Team for Lanes {
         warp::shuffle_sync(self.0, value, src)
     }
     #[inline(always)]
-    fn from_leader<T: WarpValue>(self, value: T) -> T {
+    fn broadcast<T: WarpValue>(self, value: T) -> T {
         warp::shuffle_sync(self.0, value, warp::leader(self.0))
     }
     #[inline(always)]
