@@ -141,7 +141,11 @@ impl Buffer {
                 // SAFETY: the range lies inside the allocation (checked), and a slice of the
                 // caller's cannot overlap memory that no reference ever points to.
                 unsafe {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.add(offset), bytes.len());
+                    std::ptr::copy_nonoverlapping(
+                        bytes.as_ptr(),
+                        address.wrapping_add(offset),
+                        bytes.len(),
+                    );
                 }
                 Ok(())
             }
@@ -170,7 +174,7 @@ impl Buffer {
                 // SAFETY: as in write, the other way round.
                 unsafe {
                     std::ptr::copy_nonoverlapping(
-                        address.add(offset),
+                        address.wrapping_add(offset),
                         bytes.as_mut_ptr(),
                         bytes.len(),
                     );
@@ -197,7 +201,7 @@ impl Buffer {
             // SAFETY: the range lies inside the allocation (checked) and cannot overlap a value
             // of the caller's; bytes are copied untyped, so padding is no matter.
             (Some(to), _) => unsafe {
-                std::ptr::copy_nonoverlapping(from, to.add(offset), size_of::<T>());
+                std::ptr::copy_nonoverlapping(from, to.wrapping_add(offset), size_of::<T>());
             },
             (None, Owner::Device(memory, stream)) => {
                 let to = memory.address() + offset as u64;

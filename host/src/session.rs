@@ -297,7 +297,10 @@ impl Session {
         config: LaunchConfig,
         args: K::Args,
     ) -> Result<f64, Error> {
-        if config.threads > K::MAX_THREADS || config.threads % 32 != 0 || config.threads == 0 {
+        if config.threads > K::MAX_THREADS
+            || !config.threads.is_multiple_of(32)
+            || config.threads == 0
+        {
             return Err(Error::Configuration(format!(
                 "kernel {} takes blocks of whole warps and at most {} threads, not {}",
                 K::NAME,
