@@ -71,17 +71,16 @@ fn definition(function: &ItemFn, parameters: &[Parameter], bounds: &Bounds) -> T
 fn checks(function: &ItemFn, parameters: &[Parameter]) -> TokenStream {
     let params = parameters
         .iter()
-        .map(|Parameter { ty, .. }| quote_spanned!(ty.span() => param::<#ty>();));
+        .map(|Parameter { ty, .. }| quote_spanned!(ty.span() => _param::<#ty>();));
     let output = match &function.sig.output {
         ReturnType::Default => None,
-        ReturnType::Type(_, ty) => Some(quote_spanned!(ty.span() => output::<#ty>();)),
+        ReturnType::Type(_, ty) => Some(quote_spanned!(ty.span() => _output::<#ty>();)),
     };
     quote! {
         const _: fn() = || {
-            #[allow(dead_code, reason = "a kernel may have no parameters")]
-            fn param<T: ::warpstore_device::launch::KernelParam>() {}
-            #[allow(dead_code, reason = "a kernel may return nothing")]
-            fn output<T: ::warpstore_device::launch::KernelReturn>() {}
+            // Underscores, since a kernel may have no parameters and return nothing.
+            fn _param<T: ::warpstore_device::launch::KernelParam>() {}
+            fn _output<T: ::warpstore_device::launch::KernelReturn>() {}
             #(#params)*
             #output
         };
