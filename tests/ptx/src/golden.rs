@@ -1,7 +1,7 @@
 //! How often each kernel has each operation that must be neither lost nor doubled.
 //!
-//! A compiler that copies a barrier into both arms of a branch, or merges the votes of two,
-//! changes a number here. Counts are of places in the text, over the kernel and what it calls.
+//! A compiler that copies a barrier, or a call of a function with one, into both arms of a branch,
+//! or merges the votes of two, changes a number here. Counts are of places in the text, over the kernel and what it calls.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,11 +12,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::listing::{Instruction, Listing};
 
-/// Operations that lanes do together, and those that order memory between agents.
-const COUNTED: [&str; 9] = [
+/// Operations that lanes do together, those that order memory between agents, and calls, since
+/// what is called may be either.
+const COUNTED: [&str; 10] = [
     "activemask",
     "bar",
     "barrier",
+    "call",
     "fence",
     "match",
     "membar",

@@ -11,7 +11,7 @@ use crate::listing::{Block, Function, Instruction, address, operation};
 
 /// Breaches on the hit path of a kernel; empty if there are none.
 pub fn breaches(kernel: &Function) -> Vec<String> {
-    let hot = hot_blocks(kernel);
+    let hot = blocks_without(calls, kernel);
     let instructions = || hot.iter().flat_map(|&at| &kernel.blocks[at].instructions);
     if !instructions().any(has_effect) {
         return vec![format!(
@@ -38,25 +38,29 @@ fn has_effect(instruction: &Instruction) -> bool {
         && !qualifiers.any(|space| ["param", "local", "shared"].contains(&space))
 }
 
-fn calls(block: &Block) -> bool {
+/// Whether the block calls a function.
+pub(crate) fn calls(block: &Block) -> bool {
     block
         .instructions
         .iter()
         .any(|instruction| instruction.opcode.starts_with("call"))
 }
 
-/// Blocks on some way from the begin to a return that makes no call.
-fn hot_blocks(kernel: &Function) -> BTreeSet<usize> {
-    let cold = |at: usize| calls(&kernel.blocks[at]);
+/// Blocks on some way from the begin to a return on which no block is `avoided`.
+pub(crate) fn blocks_without(
+    avoided: impl Fn(&Block) -> bool,
+    kernel: &Function,
+) -> BTreeSet<usize> {
+    let open = |at: usize| !avoided(&kernel.blocks[at]);
     let reached = closure(
-        |at| !cold(at) && at == 0,
+        |at| open(at) && at == 0,
         kernel,
-        |from, to| kernel.blocks[from].successors.contains(&to) && !cold(to),
+        |from, to| kernel.blocks[from].successors.contains(&to) && open(to),
     );
     let returning = closure(
-        |at| !cold(at) && kernel.blocks[at].returns,
+        |at| open(at) && kernel.blocks[at].returns,
         kernel,
-        |from, to| kernel.blocks[to].successors.contains(&from) && !cold(to),
+        |from, to| kernel.blocks[to].successors.contains(&from) && open(to),
     );
     reached.intersection(&returning).copied().collect()
 }

@@ -4,7 +4,8 @@
 //! warpstore-builder ─► PTX text ─► listing: functions, blocks, instructions
 //!                         │            ├─ golden:  collectives, fences, doorbells counted against golden/*.toml
 //!                         │            ├─ rules:   no panic, no print, no unscoped atomic, no ld.global.nc
-//!                         │            └─ hit_path: a hit returns without a call and keeps off the stack
+//!                         │            ├─ hit_path: a hit returns without a call and keeps off the stack
+//!                         │            └─ hit_order: table, data, table, each after the other, nothing between
 //!                         └─► ptxas ─► registers, spills, stack ─► budget: budgets.toml
 //! ```
 //!
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 pub mod budget;
 pub mod golden;
+pub mod hit_order;
 pub mod hit_path;
 pub mod listing;
 pub mod ptxas;

@@ -51,21 +51,31 @@ impl Function {
     /// The names given, and the registers that hold an address derived from one of them, as far
     /// as moves and additions spread it.
     pub fn spread<'a>(&'a self, names: BTreeSet<&'a str>) -> BTreeSet<&'a str> {
-        let mut all = names;
-        loop {
-            let before = all.len();
-            for instruction in self.instructions().filter(|i| moves_address(i)) {
-                let mut operands = words(&instruction.operands);
-                let Some(result) = operands.next() else {
-                    continue;
-                };
-                if operands.any(|operand| all.contains(operand)) {
-                    all.insert(result);
-                }
+        let moves: Vec<_> = self.instructions().filter(|i| moves_address(i)).collect();
+        derived(names, &moves)
+    }
+}
+
+/// The names given, and the registers whose values `instructions` derive from them, in whatever
+/// order these are executed.
+pub fn derived<'a>(
+    names: BTreeSet<&'a str>,
+    instructions: &[&'a Instruction],
+) -> BTreeSet<&'a str> {
+    let mut all = names;
+    loop {
+        let before = all.len();
+        for instruction in instructions {
+            let mut operands = words(&instruction.operands);
+            let Some(result) = operands.next() else {
+                continue;
+            };
+            if operands.any(|operand| all.contains(operand)) {
+                all.insert(result);
             }
-            if all.len() == before {
-                return all;
-            }
+        }
+        if all.len() == before {
+            return all;
         }
     }
 }

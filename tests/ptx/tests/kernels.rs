@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use warpstore_builder::{Builder, Ptx};
 use warpstore_ptx_tests::listing::Listing;
-use warpstore_ptx_tests::{budget, file, golden, hit_path, ptxas, root, rules};
+use warpstore_ptx_tests::{budget, file, golden, hit_order, hit_path, ptxas, root, rules};
 
 /// Kernels that read through the cache: a hit must cost neither a call nor the stack.
 const READERS: [&str; 2] = ["bfs_level", "cc_hook"];
@@ -42,6 +42,14 @@ fn a_hit_costs_neither_a_call_nor_the_stack() {
     let listing = Listing::parse(&ptx().text).unwrap();
     let kernels = READERS.map(|name| listing.kernel(name).unwrap());
     let breaches = kernels.into_iter().flat_map(hit_path::breaches);
+    assert_eq!(breaches.collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn a_hit_is_three_loads_in_order() {
+    let listing = Listing::parse(&ptx().text).unwrap();
+    let kernels = READERS.map(|name| listing.kernel(name).unwrap());
+    let breaches = kernels.into_iter().flat_map(hit_order::breaches);
     assert_eq!(breaches.collect::<Vec<_>>(), [""; 0]);
 }
 

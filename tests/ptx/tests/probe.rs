@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use warpstore_builder::{Builder, Ptx};
 use warpstore_ptx_tests::listing::Listing;
-use warpstore_ptx_tests::{file, golden, hit_path, ptxas, rules};
+use warpstore_ptx_tests::{file, golden, hit_order, hit_path, ptxas, rules};
 
 fn ptx() -> &'static Ptx {
     static PTX: OnceLock<Ptx> = OnceLock::new();
@@ -58,6 +58,17 @@ fn each_wrong_kernel_is_found() {
     found("wrong_call", "without a call");
     found("wrong_stack", "local memory");
     found("wrong_panic", "panics");
+    found("wrong_atomic", "an atomic without order or scope");
+}
+
+#[test]
+fn a_hit_in_order_is_told_from_those_that_are_not() {
+    let listing = listing();
+    let breaches = |kernel| hit_order::breaches(listing.kernel(kernel).unwrap()).concat();
+    assert_eq!(breaches("hit_in_order"), "");
+    assert!(breaches("wrong_order").contains("no second load of the table"));
+    assert!(breaches("wrong_fence").contains("no load of the table"));
+    assert!(breaches("wrong_mark").contains("no load of the table"));
 }
 
 #[test]

@@ -4,14 +4,16 @@
 //! names begin with `wrong_` break a rule each, so that the check for it is seen to fail.
 #![no_std]
 
-use warpstore_macros::{kernel, launch_bounds, max_registers};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use warpstore_macros::{kernel, launch_bounds};
 use warpstore_simt::{
     Cell, Cells, Device, Native, NativeCell, NativeCells, Order, Platform, System, thread, warp,
 };
 
 /// A barrier between two branches on the same condition: one site, not one in each arm.
-#[kernel]
 #[launch_bounds(256, 2)]
+#[kernel]
 pub fn one_barrier(words: NativeCells<u64, Device>) {
     let lane = u64::from(thread::thread_idx_x());
     let mut value = 0;
@@ -102,6 +104,81 @@ fn wait(words: NativeCells<u64, Device>, lane: u64) -> u64 {
         attempt += 1;
     }
     words.at(lane).load(Order::Relaxed)
+}
+
+/// An optimistic hit: a word, the data that it names, and the word again at an address that
+/// depends on the data; `zero` is 0. What is rare is behind a branch.
+#[kernel]
+pub fn hit_in_order(
+    table: NativeCells<u64, Device>,
+    slots: NativeCells<u64, Device>,
+    zero: u64,
+    out: NativeCell<u64, Device>,
+) {
+    let line = thread::index_1d();
+    let word = table.at(line).load(Order::Relaxed);
+    let data = slots.at(word >> 1).load(Order::Relaxed);
+    if table.at(line + (data & zero)).load(Order::Relaxed) == word {
+        if word & 1 == 0 {
+            table.at(line).fetch_or(1, Order::Relaxed);
+        }
+        out.store(data, Order::Relaxed);
+    }
+}
+
+/// Breaks "the second load of the table depends on the data".
+#[kernel]
+pub fn wrong_order(
+    table: NativeCells<u64, Device>,
+    slots: NativeCells<u64, Device>,
+    out: NativeCell<u64, Device>,
+) {
+    let line = thread::index_1d();
+    let word = table.at(line).load(Order::Relaxed);
+    let data = slots.at(word >> 1).load(Order::Relaxed);
+    if table.at(line).load(Order::Relaxed) == word {
+        out.store(data, Order::Relaxed);
+    }
+}
+
+/// Breaks "a hit has no fence".
+#[kernel]
+pub fn wrong_fence(
+    table: NativeCells<u64, Device>,
+    slots: NativeCells<u64, Device>,
+    zero: u64,
+    out: NativeCell<u64, Device>,
+) {
+    let line = thread::index_1d();
+    let word = table.at(line).load(Order::Relaxed);
+    let data = slots.at(word >> 1).load(Order::Relaxed);
+    Native::fence::<Device>(Order::Acquire);
+    if table.at(line + (data & zero)).load(Order::Relaxed) == word {
+        out.store(data, Order::Relaxed);
+    }
+}
+
+/// Breaks "a hit has no atomic": every hit leaves its mark.
+#[kernel]
+pub fn wrong_mark(
+    table: NativeCells<u64, Device>,
+    slots: NativeCells<u64, Device>,
+    zero: u64,
+    out: NativeCell<u64, Device>,
+) {
+    let line = thread::index_1d();
+    let word = table.at(line).fetch_or(1, Order::Relaxed);
+    let data = slots.at(word >> 1).load(Order::Relaxed);
+    if table.at(line + (data & zero)).load(Order::Relaxed) == word {
+        out.store(data, Order::Relaxed);
+    }
+}
+
+/// Breaks "every atomic names its order and scope": core's do not on this target.
+#[kernel]
+pub fn wrong_atomic(value: u32) {
+    static WORD: AtomicU32 = AtomicU32::new(0);
+    WORD.fetch_add(value, Ordering::AcqRel);
 }
 
 /// Breaks "a hit calls nothing": every lane calls.
