@@ -78,30 +78,35 @@ fn configuration() -> Configuration {
     }
 }
 
+/// Every pair of values of two options occurs: the volume, the line with its number, and the
+/// mode with its depth.
 fn variants() -> Vec<Configuration> {
-    let mut variants = Vec::new();
-    for (ssds, layout) in [
+    let volumes = [
         (1, Layout::Stripe),
         (3, Layout::Stripe),
         (2, Layout::Replicate),
-    ] {
-        for (line_bytes, cache_lines) in [(512, 1), (512, 64), (4096, 2), (65536, 7)] {
-            for (mode, depth) in [
-                (CacheMode::Optimistic, 2),
-                (CacheMode::Optimistic, 64),
-                (CacheMode::None, 4),
-            ] {
-                variants.push(Configuration {
-                    ssds,
-                    layout,
-                    line_bytes,
-                    stripe_bytes: u64::from(line_bytes),
-                    cache_lines,
-                    mode,
-                    depth,
-                    ..configuration()
-                });
-            }
+    ];
+    let lines = [(512, 1), (512, 64), (4096, 2), (65536, 7)];
+    let ways = [
+        (CacheMode::Optimistic, 2),
+        (CacheMode::Optimistic, 64),
+        (CacheMode::None, 4),
+    ];
+    let mut variants = Vec::new();
+    for (row, (ssds, layout)) in volumes.into_iter().enumerate() {
+        for (column, (line_bytes, cache_lines)) in lines.into_iter().enumerate() {
+            // A Latin square: each way once beside each volume and each line.
+            let (mode, depth) = ways[(row + column) % ways.len()];
+            variants.push(Configuration {
+                ssds,
+                layout,
+                line_bytes,
+                stripe_bytes: u64::from(line_bytes),
+                cache_lines,
+                mode,
+                depth,
+                ..configuration()
+            });
         }
     }
     variants
