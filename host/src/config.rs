@@ -72,13 +72,13 @@ pub struct Configuration {
     pub target: Target,
     /// The SSDs, all alike.
     pub ssd: SsdConfig,
-    /// How many there are, 1 to 64.
+    /// How many there are, 1 to [`Configuration::MAX_SSDS`].
     pub ssds: u32,
     /// How lines lie on them.
     pub layout: Layout,
     /// Stripe unit. Bytes: a multiple of the line.
     pub stripe_bytes: u64,
-    /// I/O queue pairs of each SSD, 1 to 128.
+    /// I/O queue pairs of each SSD, 1 to [`Configuration::MAX_QUEUES`].
     pub queues: u32,
     /// Entries of each ring: a power of two, 2 to 4096.
     pub depth: u32,
@@ -99,6 +99,15 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// Most SSDs.
+    pub const MAX_SSDS: u32 = 64;
+    /// Most I/O queue pairs of one SSD.
+    pub const MAX_QUEUES: u32 = 128;
+    /// Most I/O queue pairs of all SSDs together.
+    pub const MAX_QUEUES_IN_ALL: u32 = 4096;
+    /// Most lines of a cache.
+    pub const MAX_CACHE_LINES: u64 = warpstore_device::parts::line_cache::MAX_SLOTS as u64;
+
     /// Checks what the types do not.
     ///
     /// # Errors
@@ -125,14 +134,17 @@ impl Configuration {
                 self.stripe_bytes >= line && self.stripe_bytes.is_multiple_of(line),
                 "stripe_bytes must be a multiple of the line",
             ),
-            ((1..=64).contains(&self.ssds), "there must be 1 to 64 SSDs"),
             (
-                (1..=128).contains(&self.queues),
-                "each SSD must have 1 to 128 queue pairs",
+                (1..=Self::MAX_SSDS).contains(&self.ssds),
+                "there must be an SSD, and at most Configuration::MAX_SSDS",
             ),
             (
-                self.ssds * self.queues <= 4096,
-                "there must be at most 4096 queue pairs in all",
+                (1..=Self::MAX_QUEUES).contains(&self.queues),
+                "each SSD must have a queue pair, and at most Configuration::MAX_QUEUES",
+            ),
+            (
+                self.ssds * self.queues <= Self::MAX_QUEUES_IN_ALL,
+                "all SSDs must have at most Configuration::MAX_QUEUES_IN_ALL queue pairs",
             ),
             (
                 power(self.depth, 2, 4096),
@@ -143,8 +155,8 @@ impl Configuration {
                 "at least one command must be in flight",
             ),
             (
-                self.cache_lines <= u64::from(line_cache_slots()),
-                "the cache must have fewer than 2^28 lines",
+                self.cache_lines <= Self::MAX_CACHE_LINES,
+                "the cache must have at most Configuration::MAX_CACHE_LINES lines",
             ),
             (
                 self.blocks.is_none_or(|blocks| {
@@ -158,9 +170,4 @@ impl Configuration {
             Some((_, rule)) => Err(Error::Configuration(rule.to_owned())),
         }
     }
-}
-
-/// Slots that a line table may have.
-fn line_cache_slots() -> u32 {
-    warpstore_device::parts::line_cache::MAX_SLOTS
 }

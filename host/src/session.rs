@@ -21,7 +21,7 @@ use crate::config::{Configuration, Target};
 use crate::memory::{Buffer, Place};
 use crate::resident::{KERNELS_PTX, Resident};
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
-use crate::ssd::{Ssd, SsdParts};
+use crate::ssd::{NewFiles, Ssd, SsdParts};
 use crate::store::StoreMemory;
 
 /// Commands that the SSDs completed.
@@ -99,6 +99,7 @@ impl Session {
     }
 
     fn open_on(runner: Runner, config: Configuration, lanes: u64) -> Result<Self, Error> {
+        let new_files = NewFiles::of(&config);
         let link = Link::new();
         let parts = (0..config.ssds)
             .map(|index| {
@@ -128,6 +129,7 @@ impl Session {
             }
         };
         let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
+        new_files.keep();
         Ok(Self {
             config,
             runner,

@@ -14,7 +14,7 @@ use driver_vfio::{AdminCells, AdminMemory, Backing, Controller, Deadlines, Enabl
 use nvme_model::{Controller as Model, LentDoorbells, Link, Media, Namespace};
 
 use crate::Error;
-use crate::config::{Medium, SsdConfig};
+use crate::config::{Configuration, Medium, SsdConfig};
 use crate::memory::{Buffer, Place};
 use crate::runner::Runner;
 
@@ -200,6 +200,40 @@ impl Ssd {
             driver.shutdown()?;
         }
         Ok(())
+    }
+}
+
+/// Media files that are not there yet. Dropped, it removes those that have been made since: a
+/// session that cannot be opened leaves nothing behind.
+pub(crate) struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// The media files that a session with this configuration makes.
+    pub(crate) fn of(config: &Configuration) -> Self {
+        let Medium::File { path, .. } = &config.ssd.medium else {
+            return Self(Vec::new());
+        };
+        let members = (0..config.ssds).map(|index| member_path(path, index, config.ssds));
+        // A link that leads nowhere is there and not ours to remove.
+        Self(
+            members
+                .filter(|path| path.symlink_metadata().is_err())
+                .collect(),
+        )
+    }
+
+    /// The session is open: they stay.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Best effort, and most are not there: the error to report is another one.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
