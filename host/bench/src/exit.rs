@@ -20,7 +20,7 @@ pub enum Failure {
     #[error(transparent)]
     Usage(#[from] UsageError),
     /// Something that was needed is missing or failed; shown with its causes.
-    #[error("{0:#}")]
+    #[error("{}", told(.0))]
     Run(#[from] anyhow::Error),
     /// A result differs from the plain CPU implementation's.
     #[error("the result is wrong: {0}")]
@@ -36,6 +36,19 @@ impl Failure {
             Self::Verification(_) => 3,
         }
     }
+}
+
+/// An error and its causes on one line. A cause that a message above it quotes, in front of its
+/// advice, is not said again.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !told.contains(&cause) {
+            told.push_str(": ");
+            told.push_str(&cause);
+        }
+    }
+    told
 }
 
 /// Reads the command line, calls `run` with its options and ends as the table above says.
@@ -89,6 +102,13 @@ mod tests {
             finish_line("bench cc", Err(Failure::Verification("vertex 1".into()))),
             ExitCode::from(3)
         );
+    }
+
+    #[test]
+    fn a_cause_that_is_quoted_is_not_repeated() {
+        let error = crate::report::save("/dev/full".as_ref(), b"x").unwrap_err();
+        let told = Failure::from(anyhow::Error::from(error)).to_string();
+        assert_eq!(told.matches("No space left").count(), 1, "{told}");
     }
 
     #[test]

@@ -106,10 +106,14 @@ impl<'a> Plan<'a> {
         self.options.threads.unwrap_or(HOST_LANES)
     }
 
-    /// Lines of the cache for an array of `bytes` bytes: a quarter, unless asked for otherwise.
-    fn cache_lines(&self, bytes: u64) -> u64 {
-        let quarter = (bytes / 4).div_ceil(self.options.line).max(FEWEST_LINES);
-        self.options.cache_lines().unwrap_or(quarter)
+    /// Lines of the cache: a quarter of the array, unless asked for otherwise. Raw blocks pass by.
+    fn cache_lines(&self, bytes: &Bytes) -> u64 {
+        let quarter = match bytes {
+            Bytes::Array(bytes) => (bytes / 4).div_ceil(self.options.line),
+            Bytes::EachSsd(_) => 0,
+        };
+        let default = quarter.max(FEWEST_LINES);
+        self.options.cache_lines().unwrap_or(default)
     }
 
     fn medium(&self) -> Medium {
@@ -128,9 +132,9 @@ impl<'a> Plan<'a> {
     pub(crate) fn open(&self, needs: &Needs) -> Result<Session, Failure> {
         let options = self.options;
         let lanes = needs.lanes.unwrap_or_else(|| self.lanes());
-        let (array_bytes, ssd_bytes) = match needs.bytes {
-            Bytes::Array(bytes) => (bytes, self.share_of_ssd(bytes)),
-            Bytes::EachSsd(bytes) => (bytes, bytes),
+        let ssd_bytes = match needs.bytes {
+            Bytes::Array(bytes) => self.share_of_ssd(bytes),
+            Bytes::EachSsd(bytes) => bytes,
         };
         let queues_in_all = self.queues() * options.ssds;
         let configuration = Configuration {
@@ -160,7 +164,7 @@ impl<'a> Plan<'a> {
                 None => u32::MAX,
             },
             line_bytes: options.line as u32,
-            cache_lines: self.cache_lines(array_bytes),
+            cache_lines: self.cache_lines(&needs.bytes),
             mode: match options.cache_mode {
                 CacheMode::None => device::CacheMode::None,
                 CacheMode::Optimistic => device::CacheMode::Optimistic,

@@ -1,5 +1,7 @@
 //! Options that are right one by one and wrong together.
 
+use warpstore::Configuration;
+
 use super::{Experiment, Layout, Media, Options, Runner, UsageError};
 
 impl Options {
@@ -117,14 +119,31 @@ impl Options {
         if let Some(span) = self.span {
             multiple("--span", span, "the block", self.block())?;
         }
-        match self.cache {
-            Some(cache) if cache < self.line => Err(UsageError::new(
-                "--cache",
-                cache,
-                format!("it must hold a line, {} bytes", self.line),
-            )),
-            _ => Ok(()),
+        self.check_counts()
+    }
+
+    fn check_counts(&self) -> Result<(), UsageError> {
+        let refuse = |option, value: u64, reason| Err(UsageError::new(option, value, reason));
+        if let Some(queues) = self.queues
+            && queues * self.ssds > Configuration::MAX_QUEUES_IN_ALL
+        {
+            let most = Configuration::MAX_QUEUES_IN_ALL;
+            let reason = format!("{} SSDs have at most {most} queue pairs in all", self.ssds);
+            return refuse("--queues", queues.into(), reason);
         }
+        let Some(cache) = self.cache else {
+            return Ok(());
+        };
+        if cache < self.line {
+            let reason = format!("it must hold a line, {} bytes", self.line);
+            return refuse("--cache", cache, reason);
+        }
+        let most = Configuration::MAX_CACHE_LINES;
+        if cache / self.line > most {
+            let reason = format!("it must hold at most {most} lines; use a larger --line");
+            return refuse("--cache", cache, reason);
+        }
+        Ok(())
     }
 
     /// Media that keep nothing can be timed, not computed with.

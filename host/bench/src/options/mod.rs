@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
+use warpstore::Configuration;
 
 pub use ssd::{Media, Profile, Ssd};
 pub use usage::UsageError;
@@ -23,10 +24,6 @@ use value::{number, power_of_two, seconds, size, within};
 
 /// Largest number of lanes, of all warps together.
 const MAX_THREADS: u32 = 1 << 22;
-/// The stripes and superblocks of a volume count its members in a byte or two; nobody has more.
-const MAX_SSDS: u32 = 64;
-/// An emulated SSD has no more.
-const MAX_QUEUES: u32 = 128;
 
 /// What to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -117,7 +114,7 @@ pub struct Options {
     )]
     pub ssd: Ssd,
     /// How many such SSDs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = within(1, MAX_SSDS))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = within(1, Configuration::MAX_SSDS))]
     pub ssds: u32,
     /// How an array lies on several SSDs
     #[arg(long, value_enum, default_value = "stripe")]
@@ -133,7 +130,7 @@ pub struct Options {
     #[arg(long, value_enum, default_value = "hop")]
     pub queue: Queue,
     /// I/O queue pairs of each SSD
-    #[arg(long, value_name = "N", value_parser = within(1, MAX_QUEUES))]
+    #[arg(long, value_name = "N", value_parser = within(1, Configuration::MAX_QUEUES))]
     pub queues: Option<u32>,
     /// Entries of each queue
     #[arg(long, value_name = "N", default_value = "1024", value_parser = power_of_two(2, 4096))]
@@ -149,8 +146,8 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "cache_lines")]
     pub cache: Option<u64>,
     /// Lines of the cache
-    #[arg(long, value_name = "N", value_parser = within(1, u32::MAX))]
-    pub cache_lines: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = within(1, Configuration::MAX_CACHE_LINES))]
+    pub cache_lines: Option<u64>,
     /// How arrays are cached
     #[arg(long, value_enum, default_value = "optimistic")]
     pub cache_mode: CacheMode,
@@ -229,7 +226,6 @@ impl Options {
     /// Lines of the cache, if the command line says so in lines or bytes.
     pub fn cache_lines(&self) -> Option<u64> {
         self.cache_lines
-            .map(u64::from)
             .or(self.cache.map(|bytes| bytes / self.line))
     }
 }

@@ -106,6 +106,10 @@ fn a_wrong_value_is_one_sentence() {
             "--queues 0: it must be a whole number from 1 to 128",
         ),
         (
+            "--ssds 64 --queues 65",
+            "--queues 65: 64 SSDs have at most 4096 queue pairs in all",
+        ),
+        (
             "--threads 0",
             "--threads 0: it must be a whole number from 1 to 4194304",
         ),
@@ -162,6 +166,10 @@ fn a_wrong_value_is_one_sentence() {
             "--cache 100: it must hold a line, 4096 bytes",
         ),
         (
+            "--cache 1024G --line 512",
+            "--cache 1099511627776: it must hold at most 268435456 lines; use a larger --line",
+        ),
+        (
             "--cache lots",
             "--cache lots: it must be a number of bytes, such as 65536, 64K or 8G",
         ),
@@ -171,7 +179,7 @@ fn a_wrong_value_is_one_sentence() {
         ),
         (
             "--cache-lines 0",
-            "--cache-lines 0: it must be a whole number from 1 to 4294967295",
+            "--cache-lines 0: it must be a whole number from 1 to 268435456",
         ),
         (
             "--cache-mode bam",
