@@ -1,0 +1,135 @@
+//! Right answers, whatever the store is made of.
+
+use std::fs;
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
+use serde_json::{Value, json};
+
+use crate::{Folder, email_graph};
+
+#[test]
+fn the_email_graph_gives_the_known_answers() {
+    let folder = Folder::new();
+    let graph = email_graph();
+    let bfs = folder.result(&format!("bfs --source 0 --graph {}", graph.display()));
+    let numbers = [&bfs["reached"], &bfs["depth"], &bfs["distance_sum"]];
+    assert_eq!(numbers, [33696, 9, 146_222]);
+    let cc = folder.result(&format!("cc --graph {}", graph.display()));
+    assert_eq!([&cc["components"], &cc["largest"]], [1065, 33696]);
+    for result in [bfs, cc] {
+        let (reads, bytes) = (&result["reads"], &result["bytes_read"]);
+        // The edges alone are 360 lines of 4096 bytes.
+        assert!(reads.as_u64().unwrap() >= 359, "{result}");
+        assert_eq!(bytes.as_u64(), reads.as_u64().map(|reads| reads * 4096));
+    }
+}
+
+/// 4 000 vertices in two halves without an edge between them, 24 000 edges.
+fn random_graph() -> String {
+    let mut state = 7u64;
+    let mut random = move |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % below
+    };
+    let mut text = String::new();
+    for edge in 0..24_000 {
+        let half = edge % 2 * 2000;
+        let (from, to) = (half + random(2000), half + random(2000));
+        text.push_str(&format!("{from} {to}\n"));
+    }
+    text
+}
+
+#[test]
+fn no_option_changes_the_answers() {
+    let folder = Folder::new();
+    folder.write("r.el", random_graph().as_bytes());
+    let expected = [
+        answer(&folder, "bfs --graph r.el --source 17"),
+        answer(&folder, "cc --graph r.el"),
+    ];
+    for options in [
+        "--line 512 --ssds 3 --cache-lines 1 --depth 2 --queues 1",
+        "--line 512 --ssds 1 --cache-lines 7 --depth 64 --queues 4",
+        "--line 4096 --ssds 1 --cache-lines 1 --depth 4 --queues 1",
+        "--line 4096 --ssds 3 --cache-lines 2 --depth 1024 --queues 4",
+        "--line 65536 --ssds 3 --cache-lines 1 --depth 64 --queues 1 --layout replicate",
+        "--line 65536 --ssds 1 --cache-lines 64 --depth 2 --queues 4",
+        "--line 512 --ssds 3 --cache-mode none --depth 1024 --queues 1",
+        "--line 4096 --ssds 1 --cache-mode none --depth 2 --queues 4",
+        "--line 4096 --ssds 3 --stripe 128K --depth 4096 --queues 128 --threads 1",
+        "--line 4096 --ssds 64 --cache 8K --threads 1024 --ssd model:ideal,lba=4096",
+    ] {
+        let found = [
+            answer(&folder, &format!("bfs --graph r.el --source 17 {options}")),
+            answer(&folder, &format!("cc --graph r.el {options}")),
+        ];
+        assert_eq!(found, expected, "{options}");
+    }
+}
+
+/// The result without what depends on time and cache.
+fn answer(folder: &Folder, line: &str) -> Value {
+    let mut result = folder.result(line);
+    assert!(result["reads"].as_u64().unwrap() > 0, "{line}");
+    let fields = result.as_object_mut().unwrap();
+    for field in ["graph", "seconds", "reads", "bytes_read"] {
+        assert!(fields.remove(field).is_some(), "{line}: no {field}");
+    }
+    result
+}
+
+#[test]
+fn every_format_gives_the_same() {
+    let folder = Folder::with_graph();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&fs::read(folder.path("g.el")).unwrap())
+        .unwrap();
+    folder.write("z.el.gz", &gzip.finish().unwrap());
+    folder.write(
+        "m.mtx",
+        b"%%MatrixMarket matrix coordinate pattern general\n7 7 7\n1 2\n2 3\n3 4\n4 1\n6 5\n5 6\n7 7\n",
+    );
+    folder.write("p.bel.col", &words(&[8, 0, 0, 1, 2, 3, 4, 5, 6, 7]));
+    folder.write("p.bel.dst", &words(&[7, 0, 1, 2, 3, 0, 5, 4, 6]));
+    for graph in [
+        "g.el",
+        "z.el.gz",
+        "m.mtx",
+        "p.bel.col",
+        "p.bel.dst",
+        "p.bel",
+    ] {
+        assert_eq!(
+            answer(&folder, &format!("bfs --graph {graph}")),
+            json!({"experiment": "bfs", "source": 0, "reached": 4, "depth": 3, "distance_sum": 6}),
+        );
+        assert_eq!(
+            answer(&folder, &format!("cc --graph {graph}")),
+            json!({"experiment": "cc", "components": 3, "largest": 4}),
+        );
+    }
+}
+
+/// BaM's files: 64-bit words, the number of entries and an unused one first.
+fn words(values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
+fn vertices_without_edges_are_components() {
+    let folder = Folder::new();
+    folder.write(
+        "none.mtx",
+        b"%%MatrixMarket matrix coordinate pattern general\n4 4 0\n",
+    );
+    let cc = folder.result("cc --graph none.mtx");
+    assert_eq!([&cc["components"], &cc["largest"]], [4, 1]);
+    let bfs = folder.result("bfs --graph none.mtx --source 3");
+    assert_eq!([&bfs["reached"], &bfs["depth"], &bfs["reads"]], [1, 0, 0]);
+    folder.write("sparse.el", b"0 1\n1 9\n");
+    assert_eq!(folder.result("cc --graph sparse.el")["components"], 8);
+}
