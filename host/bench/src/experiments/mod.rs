@@ -122,16 +122,15 @@ fn conclude(options: &Options, plan: &Plan, findings: Vec<Finding>) -> Result<()
     let _ = std::io::stdout().write_all(report::render(&report).as_bytes());
     let files = Files::of(options, &report.experiment)?;
     report::save_json(&files.json, &report).map_err(anyhow::Error::from)?;
-    let drawing = report::draw(&report)
-        .map_err(|error| anyhow::anyhow!("{error}"))
-        .context("cannot draw the results")?;
-    report::save(&files.plot, drawing.as_bytes()).map_err(anyhow::Error::from)?;
-    let _ = writeln!(
-        std::io::stdout(),
-        "\nresults: {} and {}",
-        files.json.display(),
-        files.plot.display()
-    );
+    let mut written = files.json.display().to_string();
+    if let Some(plot) = &files.plot {
+        let drawing = report::draw(&report)
+            .map_err(|error| anyhow::anyhow!("{error}"))
+            .context("cannot draw the results")?;
+        report::save(plot, drawing.as_bytes()).map_err(anyhow::Error::from)?;
+        written.push_str(&format!(" and {}", plot.display()));
+    }
+    let _ = writeln!(std::io::stdout(), "\nresults: {written}");
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Failure::Verification(wrong.join("; "))),
@@ -141,7 +140,7 @@ fn conclude(options: &Options, plan: &Plan, findings: Vec<Finding>) -> Result<()
 /// Where the results go.
 struct Files {
     json: PathBuf,
-    plot: PathBuf,
+    plot: Option<PathBuf>,
 }
 
 impl Files {
@@ -158,11 +157,13 @@ impl Files {
             }
         };
         let beside = || match json.extension() {
+            // Nothing lies beside a device or a pipe.
+            _ if json.exists() && !json.is_file() => None,
             // Never the same file twice.
-            Some(extension) if extension == "svg" => json.with_extension("plot.svg"),
-            _ => json.with_extension("svg"),
+            Some(extension) if extension == "svg" => Some(json.with_extension("plot.svg")),
+            _ => Some(json.with_extension("svg")),
         };
-        let plot = options.plot.clone().unwrap_or_else(beside);
+        let plot = options.plot.clone().or_else(beside);
         Ok(Self { json, plot })
     }
 }

@@ -81,6 +81,8 @@ fn the_plot_may_have_a_place_of_its_own() {
     let folder = Folder::with_graph();
     folder.succeed("cc --graph g.el --json r.json --plot p.svg");
     assert_eq!(folder.names(), ["g.el", "p.svg", "r.json"]);
+    folder.succeed("cc --graph g.el --json /dev/null");
+    assert!(!fs::exists("/dev/null.svg").unwrap());
 }
 
 #[test]
