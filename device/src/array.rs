@@ -50,7 +50,11 @@ impl<T> Copy for Array<T> {}
 mod parameter {
     use super::{Array, KernelParam};
     // SAFETY: repr(C) of plain words, Copy, without references.
-    unsafe impl<T: 'static> KernelParam for Array<T> {}
+    unsafe impl<T: 'static> KernelParam for Array<T> {
+        fn memory(&self) -> Option<(u64, u64)> {
+            Some(self.store.place())
+        }
+    }
 }
 
 /// Where an element lies: its line, and its byte in the line.

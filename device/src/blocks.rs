@@ -24,7 +24,11 @@ pub struct Blocks(Store);
 mod parameter {
     use super::{Blocks, KernelParam};
     // SAFETY: repr(transparent) over an address of immutable data.
-    unsafe impl KernelParam for Blocks {}
+    unsafe impl KernelParam for Blocks {
+        fn memory(&self) -> Option<(u64, u64)> {
+            Some(self.0.place())
+        }
+    }
 }
 
 impl Blocks {

@@ -41,7 +41,13 @@ pub trait Kernel {
     note = "pass scalars (u32, u64, i32, i64, f32, f64) and handles: Array<T> for data on SSDs, \
             Global<T> for GPU memory that is read, DisjointSlice<T> for GPU memory that is written"
 )]
-pub unsafe trait KernelParam: Copy + Send + Sync + 'static {}
+pub unsafe trait KernelParam: Copy + Send + Sync + 'static {
+    /// Address and bytes of the memory that the parameter gives access to, if it is a handle; for
+    /// one that reaches SSDs, of the store's description. The host refuses what is not its own.
+    fn memory(&self) -> Option<(u64, u64)> {
+        None
+    }
+}
 
 // SAFETY: scalars of 4 or 8 bytes, the same on both sides.
 unsafe impl KernelParam for u32 {}
@@ -56,9 +62,17 @@ unsafe impl KernelParam for f32 {}
 // SAFETY: as for u32.
 unsafe impl KernelParam for f64 {}
 // SAFETY: a transparent address; others reach the word through cells, as its `new` demands.
-unsafe impl<T: Word, S: Scope> KernelParam for NativeCell<T, S> {}
+unsafe impl<T: Word, S: Scope> KernelParam for NativeCell<T, S> {
+    fn memory(&self) -> Option<(u64, u64)> {
+        Some((self.address() as u64, size_of::<T>() as u64))
+    }
+}
 // SAFETY: as for NativeCell; `repr(C)`, an address and a length.
-unsafe impl<T: Word, S: Scope> KernelParam for NativeCells<T, S> {}
+unsafe impl<T: Word, S: Scope> KernelParam for NativeCells<T, S> {
+    fn memory(&self) -> Option<(u64, u64)> {
+        Some((self.address() as u64, self.len() * size_of::<T>() as u64))
+    }
+}
 
 /// The parameters of a kernel: a tuple of up to twelve [`KernelParam`]s.
 pub trait KernelArgs: Copy + Send + Sync + 'static {
@@ -70,6 +84,8 @@ pub trait KernelArgs: Copy + Send + Sync + 'static {
     /// # Panics
     /// `out` is shorter than [`KernelArgs::COUNT`].
     fn addresses(&self, out: &mut [*const c_void]);
+    /// [`KernelParam::memory`] of parameter `index`; none beyond the last.
+    fn memory(&self, index: usize) -> Option<(u64, u64)>;
 }
 
 macro_rules! kernel_args {
@@ -79,6 +95,12 @@ macro_rules! kernel_args {
             fn addresses(&self, out: &mut [*const c_void]) {
                 let addresses: &[*const c_void] = &[$((&raw const self.$index).cast()),*];
                 out[..addresses.len()].copy_from_slice(addresses);
+            }
+            fn memory(&self, index: usize) -> Option<(u64, u64)> {
+                match index {
+                    $($index => self.$index.memory(),)*
+                    _ => None,
+                }
             }
         }
     };

@@ -48,7 +48,11 @@ macro_rules! handle {
         // SAFETY: as for Send; elements are copied in and out whole.
         unsafe impl<T: Send> Sync for $name<T> {}
         // SAFETY: repr(C) of an address and a u64, Copy, without references.
-        unsafe impl<T: Send + 'static> KernelParam for $name<T> {}
+        unsafe impl<T: Send + 'static> KernelParam for $name<T> {
+            fn memory(&self) -> Option<(u64, u64)> {
+                Some((self.address as u64, self.len * size_of::<T>() as u64))
+            }
+        }
     };
 }
 handle!(Global);

@@ -92,6 +92,11 @@ impl Store {
         Self(address as *const StoreDesc)
     }
 
+    /// Address and bytes of the description, for the host.
+    pub(crate) fn place(self) -> (u64, u64) {
+        (self.0 as u64, size_of::<StoreDesc>() as u64)
+    }
+
     /// The description, for as long as the kernel runs that got the handle.
     #[inline(always)]
     pub(crate) fn desc<'kernel>(self) -> &'kernel StoreDesc {

@@ -115,6 +115,12 @@ impl Buffer {
         }
     }
 
+    /// Whether `bytes` bytes at `address` lie inside.
+    pub(crate) fn holds(&self, address: u64, bytes: u64) -> bool {
+        let offset = address.wrapping_sub(self.address());
+        offset <= self.len as u64 && bytes <= self.len as u64 - offset
+    }
+
     /// Length. Bytes.
     pub fn len(&self) -> usize {
         self.len

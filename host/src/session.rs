@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvme_model::{Link, Serving};
-use warpstore_device::launch::{Kernel, StatusSlot};
+use warpstore_device::launch::{Kernel, KernelArgs, StatusSlot};
 use warpstore_device::{
     Array, Atomics, Blocks, DisjointSlice, Element, ErrorRecord, Global, IoError, Store,
 };
@@ -288,11 +288,10 @@ impl Session {
         }
     }
 
-    /// Runs a kernel to its end and returns its time in seconds. The handles in `args` are this
-    /// session's.
+    /// Runs a kernel to its end and returns its time in seconds.
     ///
     /// # Errors
-    /// Lanes of the kernel returned errors, of which the first is told; or the launch failed.
+    /// A handle in `args` is not this session's; lanes of the kernel returned errors, of which the first is told; or the launch failed.
     pub fn launch<K: Kernel>(
         &self,
         _kernel: &K,
@@ -310,8 +309,10 @@ impl Session {
                 config.threads
             )));
         }
+        self.check_memory(K::NAME, &args)?;
         self.status.write(0, &[0u64; StatusSlot::WORDS as usize])?;
-        // SAFETY: the handles in `args` come from this session, whose memory outlives the call.
+        // SAFETY: the handles in `args` name this session's memory (checked), which outlives the
+        // call.
         let seconds = unsafe { self.runner.run::<K>(config, &self.status, args) }?;
         let mut words = [0u64; StatusSlot::WORDS as usize];
         self.status.read(0, &mut words)?;
@@ -327,6 +328,24 @@ impl Session {
                     command: records.first().copied(),
                 })
             }
+        }
+    }
+
+    /// Refuses handles of other sessions, whose memory may be gone.
+    fn check_memory<A: KernelArgs>(&self, kernel: &str, args: &A) -> Result<(), Error> {
+        let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_ours = |(address, bytes): (u64, u64)| {
+            address == self.store.address()
+                || bytes == 0
+                || buffers.iter().any(|buffer| buffer.holds(address, bytes))
+        };
+        let foreign =
+            (0..A::COUNT).find(|&index| args.memory(index).is_some_and(|at| !is_ours(at)));
+        match foreign {
+            None => Ok(()),
+            Some(index) => Err(Error::Configuration(format!(
+                "argument {index} of kernel {kernel}, counted from 0, is not memory of this session"
+            ))),
         }
     }
 

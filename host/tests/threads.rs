@@ -163,3 +163,34 @@ fn get_get2_and_held_lines_agree() {
         assert_eq!(sums.to_vec().unwrap(), [sum, 2 * sum, sum], "with {about}");
     }
 }
+
+#[test]
+fn handles_of_another_session_are_refused() {
+    let session = Session::open(configuration(), "").unwrap();
+    let other = Session::open(configuration(), "").unwrap();
+    let array = session.create_array("elements", &[1u32, 2, 3]).unwrap();
+    let foreign = other.create_array("elements", &[1u32, 2, 3]).unwrap();
+    let offsets = session.upload(&[0u64, 3]).unwrap();
+    let sums = session.memory::<u64>(1).unwrap();
+    let config = session.fill(&row_sums).unwrap();
+    let launch = |array, offsets: &warpstore::Memory<u64>| {
+        session.launch(
+            &row_sums,
+            config,
+            (array, offsets.global(), sums.disjoint()),
+        )
+    };
+    launch(array, &offsets).unwrap();
+    assert_eq!(sums.to_vec().unwrap(), [6]);
+    let error = launch(foreign, &offsets).unwrap_err().to_string();
+    assert!(
+        error.starts_with("argument 0 of kernel row_sums"),
+        "{error}"
+    );
+    let elsewhere = other.upload(&[0u64, 3]).unwrap();
+    let error = launch(array, &elsewhere).unwrap_err().to_string();
+    assert!(
+        error.starts_with("argument 1 of kernel row_sums"),
+        "{error}"
+    );
+}
