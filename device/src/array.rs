@@ -127,8 +127,8 @@ impl<T: Element> Array<T> {
         index - (self.place(index).offset >> Self::SHIFT)
     }
 
-    /// Reads element `index`. Per lane: no lane waits for another on a hit, and lanes that miss
-    /// together share commands.
+    /// Reads element `index`. Per lane: no lane waits for another on a hit; a warp of which all
+    /// lanes miss together submits together, one command for each distinct line.
     ///
     /// # Errors
     /// `index` is not below [`Array::len`], or the SSD or its queue failed; see [`IoError`].

@@ -7,7 +7,8 @@ use nvme_wire::Status;
 /// Why an access failed. Fits one register; the host decodes it into words.
 ///
 /// Layout: bits 0..4 kind, 4..19 NVMe status (0 unless the kind is [`ErrorKind::Status`]),
-/// 19..31 queue (SSD × queues per SSD + queue), 31..64 line of the store (its low 33 bits).
+/// 19..31 queue (SSD × queues per SSD + queue), 31..64 line of the store (its low 33 bits); of
+/// [`Blocks::read`](crate::Blocks::read) the block of the SSD.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct IoError(NonZeroU64);
@@ -22,7 +23,7 @@ pub enum ErrorKind {
     Timeout = 2,
     /// The host asked the kernel to stop.
     Aborted = 3,
-    /// The queue was given up after an earlier timeout.
+    /// The queue was given up before, by whoever timed out or was aborted with a command in it.
     QueueDead = 4,
     /// The index lies outside the array; the line field holds the index's low bits.
     OutOfRange = 5,
@@ -98,7 +99,8 @@ impl IoError {
         ((self.to_bits() >> QUEUE_SHIFT) & ((1 << QUEUE_BITS) - 1)) as u32
     }
 
-    /// The line of the store (low 33 bits), or the index for [`ErrorKind::OutOfRange`].
+    /// The line of the store (low 33 bits); the block for [`Blocks::read`](crate::Blocks::read),
+    /// the index for [`ErrorKind::OutOfRange`].
     pub const fn line(self) -> u64 {
         self.to_bits() >> LINE_SHIFT
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  array.get(i) ─ line resident? load, re-check the line's word ──────────────► value
-//!       │ no (cold path, fetch.rs: converged lanes work together)
+//!       │ no (cold path, fetch.rs: a warp that misses as a whole works together)
 //!       ├─ one lane a line claims it and finds a slot, or takes a bounce buffer
 //!       ├─ nvme-queue: SQE, tail doorbell ──► controller ──► bytes, CQE
 //!       └─ every turn drains: whoever sees a CQE publishes its line ─────────► value
@@ -11,8 +11,8 @@
 //! One definition runs on both runners: compiled for nvptx64 it is PTX, elsewhere it is host
 //! code whose lanes are coroutines. [`prelude`] has what a kernel file imports.
 //!
-//! Collective is [`Blocks::read`]: the whole warp calls it. Everything else is per lane; whether
-//! others can help is found out inside.
+//! Of what reads, only [`Blocks::read`] is collective: the whole warp calls it. The rest is per
+//! lane; whether others can help is found out inside.
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(stdarch_nvptx))]
 

@@ -10,8 +10,7 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const LIST_BYTES: u64 = 128;
 
 /// `count` pieces of `1 << shift` bytes, each aligned to its size (to a controller page if it is
-/// larger), in
-/// `memory` for the kernel and at `iova` for the controller.
+/// larger), in `memory` for the kernel and at `iova` for the controller.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Pool {
@@ -49,8 +48,8 @@ impl Pool {
         }
     }
 
-    /// The entries of every piece's PRP list, for the host to write at `lists`; empty if the
-    /// pieces need none. `entry(piece, n)` is the IOVA of page n + 1 of the piece.
+    /// Entry `n` of the PRP list of piece `index`, for the host to write at `lists`: the IOVA of
+    /// the piece's page `n + 1`, since PRP1 names page 0.
     pub fn list_entry(&self, index: u64, n: u64) -> u64 {
         self.iova + (index << self.shift) + (n + 1) * PAGE_BYTES
     }

@@ -15,8 +15,8 @@ use crate::error::{Error, Step};
 use crate::memory::{AdminCells, Mapped};
 use crate::watch::Watch;
 
-/// Entries of either admin ring. Equal, because some controllers confuse the two sizes; and as
-/// few as fit in the smallest page, because the driver has one command in flight.
+/// Entries of either admin ring. Equal, because some controllers confuse the two sizes; and so
+/// few that a ring fits in the smallest page, because the driver has one command in flight.
 const ENTRIES: u16 = 32;
 
 /// Pages of shared memory: submission ring, completion ring, Identify.

@@ -6,11 +6,11 @@
 //!  DMA mappings, reset               └─ admin queue, on the same nvme-queue as GPU submitters
 //! ```
 //!
-//! This room knows PCI and NVMe, and nothing of GPUs: memory comes from the caller, and what a
-//! GPU needs to submit commands goes back as addresses.
+//! This room knows NVMe, and nothing of GPUs: memory comes from the caller, and what a GPU needs
+//! to submit commands goes back as addresses.
 //!
-//! Every wait has a deadline, every look at CSTS checks for removal and fatal errors, and nothing
-//! that the controller sends is used unchecked. Only backings hold unsafe code: bring-up and the
+//! Every wait has a deadline, every look at CSTS checks for removal and, but for a reset, for
+//! fatal errors, and nothing that the controller sends is used unchecked. Only backings hold unsafe code: bring-up and the
 //! admin queue see memory as cells.
 
 mod admin;

@@ -52,7 +52,7 @@ pub struct SsdConfig {
     pub medium: Medium,
     /// Bytes of an LBA: 512 or 4096.
     pub lba_bytes: u32,
-    /// Capacity. Bytes; rounded up to whole lines.
+    /// Capacity. Bytes; arrays leave a rest unused that fills no line, or no stripe unit.
     pub bytes: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct SsdConfig {
 pub struct BlocksConfig {
     /// Number of buffers.
     pub count: u32,
-    /// Bytes of each: a power of two from 512 to 65536.
+    /// Bytes of each: a power of two from an LBA to 65536.
     pub bytes: u32,
 }
 

@@ -37,7 +37,8 @@ pub struct Counts {
 
 /// An open store.
 ///
-/// Fields are dropped in order: kernels end first, then controllers, then memory.
+/// Dropped, it ends its kernels and then its controllers, as [`Session::close`] does; the fields
+/// go after that, in order: memory behind the controllers that it is mapped for.
 pub struct Session {
     config: Configuration,
     runner: Runner,
@@ -291,7 +292,9 @@ impl Session {
     /// Runs a kernel to its end and returns its time in seconds.
     ///
     /// # Errors
-    /// A handle in `args` is not this session's; lanes of the kernel returned errors, of which the first is told; or the launch failed.
+    /// The block is not of whole warps within the kernel's bounds; a handle in `args` is not this
+    /// session's; lanes of the kernel returned errors, of which the first is told; or the launch
+    /// failed.
     pub fn launch<K: Kernel>(
         &self,
         _kernel: &K,

@@ -32,7 +32,7 @@ mod signature;
 /// #[launch_bounds(256)]
 /// pub fn scale(x: Global<f32>, mut y: DisjointSlice<f32>, factor: f32) {
 ///     for i in thread::grid_stride(y.len()) {
-///         y.set(i, factor * x.get(i));
+///         y.set(i, factor * x.get(i).unwrap_or(0.0));
 ///     }
 /// }
 /// ```

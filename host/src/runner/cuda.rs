@@ -38,8 +38,7 @@ pub struct CudaRunner {
 impl CudaRunner {
     /// Opens GPU `gpu`, compiles the kernels of each PTX text and runs every one once without
     /// work, since a kernel that is first loaded while a resident kernel runs would wait for its
-    /// end.
-    /// `reserved` multiprocessors are left to the resident kernel.
+    /// end. `reserved` multiprocessors are left to the resident kernel.
     ///
     /// # Errors
     /// There is no driver or no such GPU, or the driver's compiler refuses the PTX.

@@ -18,7 +18,7 @@ const GPU_IN_FLIGHT: u32 = 4096;
 /// misses, and that would be measured instead.
 const HOST_SPAN: u64 = 64 << 20;
 const GPU_SPAN: u64 = 1 << 30;
-/// Commands by default: about a second on a GPU, or what a slower SSD does in one.
+/// Most commands of a run by default: about a second's. Fewer if the modelled SSDs are slower.
 const HOST_OPS: u64 = 1 << 18;
 const GPU_OPS: u64 = 1 << 26;
 /// Runs of which the median is reported; one more comes first and warms up.
