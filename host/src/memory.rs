@@ -1,7 +1,7 @@
 //! Memory that kernels, controllers and the CPU share, wherever it lies.
 #![allow(unsafe_code, reason = "copies into and out of shared memory")]
 // UNSAFETY: copies between slices and memory that this type owns; bounds are checked here, and
-// the session calls them only while no kernel runs on that memory.
+// kernels that run meanwhile access that memory by atomic words at most.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Copies `values` to byte `offset`, while no kernel uses that part.
+    /// Copies `values` to byte `offset`, while kernels use that part by atomic words at most.
     ///
     /// # Panics
     /// If the values do not fit: sizes are the caller's own.
@@ -164,7 +164,7 @@ impl Buffer {
         }
     }
 
-    /// Copies from byte `offset` into `values`, while no kernel writes that part.
+    /// Copies from byte `offset` into `values`, while kernels write that part by atomic words at most.
     ///
     /// # Panics
     /// If the range is not inside the buffer.
@@ -196,7 +196,7 @@ impl Buffer {
         }
     }
 
-    /// Copies the bytes of a plain description to byte `offset`, while no kernel uses that part.
+    /// Copies the bytes of a plain description to byte `offset`, while kernels use that part by atomic words at most.
     ///
     /// # Panics
     /// If it does not fit.

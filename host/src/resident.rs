@@ -131,6 +131,15 @@ impl Resident {
     }
 }
 
+impl Drop for Resident {
+    fn drop(&mut self) {
+        if !self.stream.is_idle().unwrap_or(false) && self.stop().is_err() {
+            // The kernel may still run: what it uses stays allocated for good.
+            self.images.drain(..).for_each(std::mem::forget);
+        }
+    }
+}
+
 impl CudaRunner {
     /// Multiprocessors that serve `queues` queue pairs well: one warp for each.
     pub fn multiprocessors_for(queues: u32) -> u32 {

@@ -68,6 +68,14 @@ impl Runner {
         }
     }
 
+    /// Waits for the end of a kernel that was told to stop.
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        match self {
+            Self::Threads(_) => Ok(()),
+            Self::Cuda(runner) => runner.settle(),
+        }
+    }
+
     /// Runs kernel `K` to its end. Returns seconds of kernel time.
     ///
     /// # Safety

@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
 use crate::config::{Configuration, Target};
+use crate::cuda::CudaError;
 use crate::memory::{Buffer, Place};
 use crate::resident::{KERNELS_PTX, Resident};
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
@@ -46,7 +47,8 @@ pub struct Session {
     ssds: Vec<Ssd>,
     _serving: Serving,
     store: StoreMemory,
-    status: Buffer,
+    /// Status slot of the launch that runs: one at a time.
+    status: Mutex<Buffer>,
     buffers: Mutex<Vec<Arc<Buffer>>>,
     arrays: Mutex<Arrays>,
 }
@@ -138,7 +140,7 @@ impl Session {
             ssds,
             _serving: serving,
             store,
-            status,
+            status: Mutex::new(status),
             buffers: Mutex::default(),
             arrays: Mutex::default(),
         })
@@ -247,7 +249,10 @@ impl Session {
     /// # Errors
     /// The machine has not that much.
     pub fn memory<T>(&self, len: u64) -> Result<Memory<T>, Error> {
-        let bytes = len as usize * size_of::<T>();
+        let bytes = usize::try_from(len)
+            .ok()
+            .and_then(|len| len.checked_mul(size_of::<T>()))
+            .ok_or(Error::OutOfMemory { bytes: usize::MAX })?;
         let buffer = Arc::new(self.runner.allocate(Place::Kernel, bytes)?);
         self.buffers
             .lock()
@@ -304,21 +309,31 @@ impl Session {
         if config.threads > K::MAX_THREADS
             || !config.threads.is_multiple_of(32)
             || config.threads == 0
+            || config.blocks == 0
         {
             return Err(Error::Configuration(format!(
-                "kernel {} takes blocks of whole warps and at most {} threads, not {}",
+                "kernel {} takes at least one block of whole warps and at most {} threads, not {} \
+                 blocks of {}",
                 K::NAME,
                 K::MAX_THREADS,
+                config.blocks,
                 config.threads
             )));
         }
         self.check_memory(K::NAME, &args)?;
-        self.status.write(0, &[0u64; StatusSlot::WORDS as usize])?;
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.write(0, &[0u64; StatusSlot::WORDS as usize])?;
         // SAFETY: the handles in `args` name this session's memory (checked), which outlives the
         // call.
-        let seconds = unsafe { self.runner.run::<K>(config, &self.status, args) }?;
+        let ran = unsafe { self.runner.run::<K>(config, &status, args) };
+        if let Err(Error::Cuda(CudaError::Timeout { .. })) = &ran {
+            // The kernel must have ended before anybody may free what it uses.
+            self.abort()?;
+            self.runner.settle()?;
+        }
+        let seconds = ran?;
         let mut words = [0u64; StatusSlot::WORDS as usize];
-        self.status.read(0, &mut words)?;
+        status.read(0, &mut words)?;
         match IoError::from_bits(words[StatusSlot::FIRST_ERROR as usize]) {
             None => Ok(seconds),
             Some(first) => {
@@ -332,6 +347,15 @@ impl Session {
                 })
             }
         }
+    }
+
+    /// Tells kernels to stop: every access that waits for an SSD, now or later, ends with
+    /// [`ErrorKind::Aborted`](warpstore_device::ErrorKind::Aborted). From any thread, for good.
+    ///
+    /// # Errors
+    /// The copy to the GPU fails.
+    pub fn abort(&self) -> Result<(), Error> {
+        self.store.abort()
     }
 
     /// Refuses handles of other sessions, whose memory may be gone.

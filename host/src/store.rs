@@ -18,9 +18,8 @@ use crate::ssd::Ssd;
 
 /// Failed commands that are kept for the host, beside their number.
 const ERROR_RECORDS: u64 = 64;
-/// Fewest and most bounce buffers, and most bytes of them.
+/// Fewest and most bounce buffers: with the largest lines, 256 MiB.
 const BOUNCE_COUNT: (u64, u64) = (64, 4096);
-const BOUNCE_BYTES: u64 = 256 << 20;
 
 /// Everything that a [`StoreDesc`] names.
 pub(crate) struct StoreMemory {
@@ -28,6 +27,7 @@ pub(crate) struct StoreMemory {
     pub(crate) lines: u64,
     description: Buffer,
     errors: Buffer,
+    abort: Buffer,
     _owned: Vec<Buffer>,
 }
 
@@ -64,7 +64,8 @@ impl StoreMemory {
         let ssd_table = builder.ssd_table()?;
         let table = builder.table(config, lines)?;
         let slots = builder.pool(config.cache_lines, config.line_bytes)?;
-        let bounce_count = bounce_count(lanes, config.line_bytes);
+        // One for each lane, so that no lane waits for another's, within bounds.
+        let bounce_count = lanes.clamp(BOUNCE_COUNT.0, BOUNCE_COUNT.1);
         let bounce = builder.pool(bounce_count, config.line_bytes)?;
         let blocks = match config.blocks {
             Some(blocks) => builder.pool(u64::from(blocks.count), blocks.bytes)?,
@@ -94,12 +95,12 @@ impl StoreMemory {
         };
         let description = builder.near(size_of::<StoreDesc>() as u64)?;
         description.write_plain(0, &desc)?;
-        builder.owned.push(abort);
         Ok(Self {
             desc,
             lines,
             description,
             errors,
+            abort,
             _owned: builder.owned,
         })
     }
@@ -107,6 +108,11 @@ impl StoreMemory {
     /// Address of the description.
     pub(crate) fn address(&self) -> u64 {
         self.description.address()
+    }
+
+    /// Sets the word that ends all waits.
+    pub(crate) fn abort(&self) -> Result<(), Error> {
+        self.abort.write(0, &[1u32])
     }
 
     /// Number of failed commands so far, and the first of them.
@@ -135,13 +141,6 @@ fn nonzero(value: u64) -> Result<NonZeroU64, Error> {
 /// Bytes of the smallest SSD: striping needs equal members.
 fn ssds_bytes(ssds: &[Ssd]) -> u64 {
     ssds.iter().map(|ssd| ssd.bytes).min().unwrap_or(0)
-}
-
-/// Bounce buffers for `lanes` lanes: one each, within bounds.
-fn bounce_count(lanes: u64, line_bytes: u32) -> u64 {
-    let (fewest, most) = BOUNCE_COUNT;
-    let most = most.min(BOUNCE_BYTES / u64::from(line_bytes)).max(fewest);
-    lanes.clamp(fewest, most)
 }
 
 impl Builder<'_> {

@@ -204,3 +204,46 @@ fn handles_of_another_session_are_refused() {
         "{error}"
     );
 }
+
+/// Reads one element beyond the array.
+#[kernel]
+fn beyond(elements: Array<u32>) -> Result<(), IoError> {
+    elements.get(elements.len())?;
+    Ok(())
+}
+
+#[test]
+fn an_index_outside_is_an_error_of_the_launch() {
+    let session = Session::open(configuration(), "").unwrap();
+    let array = session.create_array("elements", &[1u32, 2, 3]).unwrap();
+    let config = session.fill(&beyond).unwrap();
+    let error = session.launch(&beyond, config, (array,)).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("64 lanes failed"), "{text}");
+    assert!(text.contains("index 3 lies outside the array"), "{text}");
+}
+
+#[test]
+fn an_aborted_session_ends_waits_with_the_reason() {
+    let session = Session::open(configuration(), "").unwrap();
+    let elements: Vec<u32> = (0..6000).collect();
+    let array = session.create_array("elements", &elements).unwrap();
+    assert_eq!(session.array::<u32>("elements").unwrap().len(), 6000);
+    assert!(session.array::<u64>("elements").is_err());
+    let offsets = session.upload(&[0u64, 6000]).unwrap();
+    let sums = session.memory::<u64>(1).unwrap();
+    let config = session.fill(&row_sums).unwrap();
+    session.abort().unwrap();
+    let args = (array, offsets.global(), sums.disjoint());
+    let text = session
+        .launch(&row_sums, config, args)
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("the host stopped the kernel"), "{text}");
+}
+
+#[test]
+fn memory_that_cannot_be_is_refused() {
+    let session = Session::open(configuration(), "").unwrap();
+    assert!(session.memory::<u64>(u64::MAX / 4).is_err());
+}

@@ -78,7 +78,7 @@ impl Stream {
     /// Copies `bytes` to GPU address `to` and waits.
     ///
     /// # Safety
-    /// `to` is valid for `bytes.len()` bytes and no kernel accesses them meanwhile.
+    /// `to` is valid for `bytes.len()` bytes, which running kernels access by atomic words at most.
     pub unsafe fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), CudaError> {
         // SAFETY: the source is a live slice, the target is vouched for by the caller.
         unsafe { self.upload_raw(to, bytes.as_ptr(), bytes.len()) }
@@ -100,7 +100,7 @@ impl Stream {
     /// Copies from GPU address `from` into `bytes` and waits.
     ///
     /// # Safety
-    /// `from` is valid for `bytes.len()` bytes and no kernel writes them meanwhile.
+    /// `from` is valid for `bytes.len()` bytes, which running kernels write by atomic words at most.
     pub unsafe fn download(&self, from: u64, bytes: &mut [u8]) -> Result<(), CudaError> {
         self.context.make_current()?;
         // SAFETY: as in upload, the other way round.

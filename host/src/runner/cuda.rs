@@ -148,6 +148,13 @@ impl CudaRunner {
         Ok(stream)
     }
 
+    /// Waits for the end of a kernel that was told to stop.
+    pub(super) fn settle(&self) -> Result<(), Error> {
+        self.stream
+            .wait_for("a kernel that was told to stop", LAUNCH_TIMEOUT)?;
+        Ok(())
+    }
+
     /// Runs kernel `K` to its end and returns seconds.
     ///
     /// # Safety
