@@ -7,7 +7,7 @@ use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Team, warp};
 
 use crate::bounce;
 use crate::error::{ErrorKind, IoError};
-use crate::fetch::{by_ssd, kind_of};
+use crate::fetch::{by_queue, kind_of};
 use crate::finish::{Finisher, Purpose};
 use crate::launch::KernelParam;
 use crate::store::Store;
@@ -80,12 +80,12 @@ impl Blocks {
         let tag = Purpose::Block { buffer }.tag();
         let queue = store.queue(index);
         let mut error = 0;
-        by_ssd(Lanes::WARP, ssd, |peers| {
+        by_queue(Lanes::WARP, index, |peers| {
             if let Err(refused) = queue.submit(peers, command, tag, &finisher, &patience) {
                 error = self.error(kind_of(refused.reason), 0, index, block);
             }
         });
-        by_ssd(Lanes::WARP, ssd, |peers| {
+        by_queue(Lanes::WARP, index, |peers| {
             if error == 0 {
                 error = self.wait(peers, index, buffer, block, &finisher, &patience);
             }

@@ -5,7 +5,7 @@
 //! with the command's status. Its owner holds nothing else while it waits, and whoever drains
 //! settles it, so buffers always come back.
 
-use core::num::NonZeroU64;
+use core::num::NonZeroU32;
 
 use nvme_wire::Status;
 use warpstore_simt::{Cell, Cells, Order, thread};
@@ -18,7 +18,7 @@ const SETTLED: u64 = 2;
 const STATUS_SHIFT: u32 = 8;
 
 /// Buffers that one attempt looks at before it gives way to others.
-const PROBES: u64 = 4;
+const PROBES: u32 = 4;
 
 /// The word of a buffer whose command ended with `status`.
 #[inline(always)]
@@ -42,10 +42,13 @@ pub(crate) const fn status_of(word: u64) -> Option<Status> {
 /// Takes a free buffer, or none if a few probes found none. Per lane.
 #[inline(always)]
 pub(crate) fn take(desc: &StoreDesc, attempt: u32) -> Option<u64> {
-    let count = NonZeroU64::new(desc.bounce_words.len())?;
-    let start = thread::index_1d().wrapping_add(u64::from(attempt) * PROBES);
-    for probe in 0..PROBES {
-        let buffer = (start + probe) % count;
+    let count = NonZeroU32::new(desc.bounce.count)?;
+    // 32 bits: a 64-bit remainder is a call on the GPU.
+    let start = (thread::index_1d() as u32).wrapping_add(attempt.wrapping_mul(PROBES));
+    let mut next = start % count;
+    for _ in 0..PROBES {
+        let buffer = u64::from(next);
+        next = if next + 1 < count.get() { next + 1 } else { 0 };
         let word = desc.bounce_words.at(buffer);
         // Ordering: [BB-1] acquire pairs with the release in `put_back`: the last owner has read
         // the buffer before the controller writes it again.

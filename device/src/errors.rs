@@ -1,6 +1,5 @@
 //! Failed commands, noted for the host: a counter and the first few records.
 
-use nvme_queue::Completion;
 use nvme_wire::Status;
 use warpstore_simt::{Cell, Cells, Device, NativeCell, NativeCells, Order};
 
@@ -35,24 +34,25 @@ pub struct ErrorRecord {
 }
 
 impl ErrorRing {
-    /// Notes a failure of a command of `queue`. Later ones than fit are only counted.
-    #[inline(never)]
-    pub(crate) fn note(&self, queue: u32, completion: Completion) {
+    /// Notes a failed command. Later ones than fit are only counted.
+    #[inline(always)]
+    pub(crate) fn note(self, failed: ErrorRecord) {
         let record = self.count.fetch_add(1, Order::Relaxed);
         if record < self.records.len() / RECORD_WORDS {
-            let status = u64::from(completion.status.bits());
-            let first = u64::from(queue) << 32 | u64::from(completion.cid) << 16 | status;
-            self.records
-                .at(record * RECORD_WORDS)
-                .store(first, Order::Relaxed);
-            self.records
-                .at(record * RECORD_WORDS + 1)
-                .store(completion.tag, Order::Relaxed);
+            let [first, tag] = failed.to_words();
+            let at = record * RECORD_WORDS;
+            self.records.at(at).store(first, Order::Relaxed);
+            self.records.at(at + 1).store(tag, Order::Relaxed);
         }
     }
 }
 
 impl ErrorRecord {
+    const fn to_words(self) -> [u64; 2] {
+        let command = (self.cid as u64) << 16 | self.status as u64;
+        [(self.queue as u64) << 32 | command, self.tag]
+    }
+
     /// Decodes the two words of a record.
     pub const fn from_words([first, tag]: [u64; 2]) -> Self {
         Self {

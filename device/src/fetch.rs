@@ -8,6 +8,8 @@
 //! The team is the whole warp if all of it misses together, else the lane alone ([HW-2]): lanes
 //! that came at different times must not share a mask.
 
+use core::hint::black_box;
+
 use line_cache::{Failure, Look, Meta, NotPinned, Outcome};
 use nvme_queue::{Patience, Reason};
 use nvme_wire::Status;
@@ -61,9 +63,18 @@ struct Access {
 
 /// Reads the 16 bytes at `offset` (a multiple of 16) of `line`. Any lanes may call; a whole warp
 /// that comes together works together.
+#[inline(always)]
+pub(crate) fn read_chunk(store: Store, line: u64, offset: u64) -> Chunk {
+    let miss: fn(Store, u64, u64) -> Chunk = miss;
+    // Called by its address, so that caller and callee keep to the ABI, which leaves registers to
+    // the caller. Where ptxas knows the callee it shares all registers out between them, and then
+    // spills in the caller's loop, hits included.
+    black_box(miss)(store, line, offset)
+}
+
 #[cold]
 #[inline(never)]
-pub(crate) fn read_chunk(store: Store, line: u64, offset: u64) -> Chunk {
+fn miss(store: Store, line: u64, offset: u64) -> Chunk {
     let access = Access::new(store, line, offset);
     if warp::active_mask() == Lanes::WARP.0 {
         run::<Lanes, false>(Lanes::WARP, access)
@@ -208,7 +219,7 @@ impl Access {
         }
         // The barrier passes the leader's acquire on to the lanes that read the bytes.
         team.sync();
-        Meta::from_bits(team.from_leader(word)).look()
+        Meta::from_bits(team.broadcast(word)).look()
     }
 
     /// One command for each distinct line among the lanes of `wanting`. Collective over it.
@@ -225,19 +236,22 @@ impl Access {
         let key = if coalesce { self.line } else { u64::from(lane) };
         let group = wanting.matching(key);
         let leader = warp::leader(group);
-        let mut plan = if leader == lane {
+        let plan = if leader == lane {
             self.plan(turn)
         } else {
             Plan::Nothing
         };
         let submits = matches!(plan, Plan::Fetch(_) | Plan::Bounce(_));
+        let mut plan = plan.to_word();
         let submitting = wanting.ballot(submits);
         if submits {
-            by_ssd(wanting.part(submitting), self.ssd, |peers| {
-                plan = self.submit(peers, plan, patience);
+            let queue = self.store.home_queue(self.ssd);
+            by_queue(wanting.part(submitting), queue, |peers| {
+                let (store, line, version) = (self.store, self.line, self.meta.version());
+                plan = submit(peers, store, line, version, plan, patience.deadline_ns);
             });
         }
-        match Plan::from_word(wanting.shuffle(plan.to_word(), leader)) {
+        match Plan::from_word(wanting.shuffle(plan, leader)) {
             Plan::Nothing => {}
             Plan::Fetch(_) => {
                 self.fetching = Some(self.meta.version());
@@ -272,47 +286,6 @@ impl Access {
         match bounce::take(desc, turn) {
             Some(buffer) => Plan::Bounce(buffer),
             None => Plan::Nothing,
-        }
-    }
-
-    /// Submits the command of a plan; an error takes the plan's place. Collective over `peers`,
-    /// whose lanes all head for the same SSD.
-    ///
-    /// After an error nobody knows whether the controller has the command, so its slot or buffer
-    /// stays taken until the queue is made anew.
-    #[inline(always)]
-    fn submit<T: Team>(&self, peers: T, plan: Plan, patience: &Patience<Native>) -> Plan {
-        let desc = self.store.desc();
-        let index = self.store.home_queue(self.ssd);
-        let finisher = Finisher {
-            store: self.store,
-            queue: index,
-        };
-        let route = self.store.route(self.line);
-        let version = self.meta.version();
-        let (pool, piece, purpose) = match plan {
-            Plan::Bounce(buffer) => (&desc.bounce, buffer, Purpose::Bounce { buffer }),
-            Plan::Fetch(slot) => (
-                &desc.slots,
-                slot,
-                Purpose::Fetch {
-                    line: self.line,
-                    version,
-                },
-            ),
-            Plan::Nothing | Plan::Error(_) => return plan,
-        };
-        let command = self.store.read_line(route, pool, piece);
-        let queue = self.store.queue(index);
-        match queue.submit(peers, command, purpose.tag(), &finisher, patience) {
-            Ok(()) => plan,
-            Err(error) => {
-                let kind = kind_of(error.reason);
-                if let (Plan::Fetch(_), Some(fetch)) = (plan, desc.table.fetch_of(self.line)) {
-                    desc.table.lose(fetch, Failure::new(kind, 0));
-                }
-                Plan::Error(kind)
-            }
         }
     }
 
@@ -355,22 +328,18 @@ impl Access {
     /// turn of some queue, so that nobody waits for a command that only others could see.
     #[inline(always)]
     fn drain<T: Team>(&self, team: T, turn: u32) {
-        if turn.is_multiple_of(2) {
-            by_ssd(team, self.ssd, |peers| {
-                self.drain_queue(peers, self.store.home_queue(self.ssd))
-            });
+        let queue = if turn.is_multiple_of(2) {
+            self.store.home_queue(self.ssd)
         } else {
-            self.drain_queue(team, self.store.any_queue(turn / 2));
-        }
-    }
-
-    #[inline(always)]
-    fn drain_queue<T: Team>(&self, peers: T, index: u32) {
+            self.store.any_queue(turn / 2)
+        };
         let finisher = Finisher {
             store: self.store,
-            queue: index,
+            queue,
         };
-        self.store.queue(index).drain(peers, &finisher);
+        by_queue(team, queue, |peers| {
+            self.store.queue(queue).drain(peers, &finisher);
+        });
     }
 
     /// Gives up when the deadline has passed or the host said stop. The whole team does so in
@@ -414,17 +383,55 @@ impl Access {
     }
 }
 
-/// Calls `body` for the lanes of each SSD in turn. Collective over `team`.
+/// Submits the command of a plan; an error takes the plan's place. Collective over `peers`, whose
+/// lanes all head for the same queue. Plans in words and scalars only, since this is a call.
 ///
-/// One SSD after the other, not side by side, so that all lanes that are converged have the same
-/// mask ([HW-2]).
+/// After an error nobody knows whether the controller has the command, so its slot or buffer
+/// stays taken until the queue is made anew.
+#[inline(never)]
+fn submit<T: Team>(
+    peers: T,
+    store: Store,
+    line: u64,
+    version: u16,
+    plan: u64,
+    deadline_ns: u64,
+) -> u64 {
+    let desc = store.desc();
+    let route = store.route(line);
+    let queue = store.home_queue(route.ssd);
+    let (pool, piece, purpose) = match Plan::from_word(plan) {
+        Plan::Bounce(buffer) => (&desc.bounce, buffer, Purpose::Bounce { buffer }),
+        Plan::Fetch(slot) => (&desc.slots, slot, Purpose::Fetch { line, version }),
+        Plan::Nothing | Plan::Error(_) => return plan,
+    };
+    let command = store.read_line(route, pool, piece);
+    let finisher = Finisher { store, queue };
+    let patience = store.patience_until(deadline_ns);
+    let submitted = store
+        .queue(queue)
+        .submit(peers, command, purpose.tag(), &finisher, &patience);
+    let Err(error) = submitted else {
+        return plan;
+    };
+    let kind = kind_of(error.reason);
+    if let (Plan::Fetch(_), Some(fetch)) = (Plan::from_word(plan), desc.table.fetch_of(line)) {
+        desc.table.lose(fetch, Failure::new(kind, 0));
+    }
+    Plan::Error(kind).to_word()
+}
+
+/// Calls `body` for the lanes of each queue in turn. Collective over `team`.
+///
+/// One queue after the other, not side by side, so that all lanes that are converged have the
+/// same mask ([HW-2]).
 #[inline(always)]
-pub(crate) fn by_ssd<T: Team>(team: T, ssd: u32, mut body: impl FnMut(T)) {
+pub(crate) fn by_queue<T: Team>(team: T, queue: u32, mut body: impl FnMut(T)) {
     let mut left = team.mask();
     while left != 0 {
-        let first = team.shuffle(ssd, warp::leader(left));
-        let peers = team.ballot(ssd == first);
-        if ssd == first {
+        let first = team.shuffle(queue, warp::leader(left));
+        let peers = team.ballot(queue == first);
+        if queue == first {
             body(team.part(peers));
         }
         team.sync();

@@ -5,10 +5,12 @@
 
 use line_cache::Failure;
 use nvme_queue::{Completion, Finish};
+use nvme_wire::Status;
 use warpstore_simt::{Cell, Cells, Order};
 
 use crate::bounce;
 use crate::error::ErrorKind;
+use crate::errors::ErrorRecord;
 use crate::store::Store;
 
 /// What a command was for, in the word that travels with it. Never 0.
@@ -72,36 +74,50 @@ pub(crate) struct Finisher {
 impl Finish for Finisher {
     #[inline(always)]
     fn finish(&self, completion: Completion) {
-        let desc = self.store.desc();
-        let status = completion.status;
-        if !status.is_success() {
-            desc.errors.note(self.queue, completion);
-        }
-        match Purpose::of(completion.tag) {
-            Purpose::Fetch { line, version } => {
-                let fetch = desc
-                    .table
-                    .fetch_of(line)
-                    .filter(|fetch| fetch.version == version);
-                if let Some(fetch) = fetch {
-                    if status.is_success() {
-                        desc.table.publish(fetch);
-                    } else {
-                        let failure = Failure::new(ErrorKind::Status as u16, status.bits());
-                        desc.table.fail(fetch, failure);
-                    }
+        let Completion {
+            tag, status, cid, ..
+        } = completion;
+        finish(self.store, self.queue, tag, status.bits(), cid);
+    }
+}
+
+/// Finishes the command that had `tag`. Not inlined: every wait drains, and each would carry a
+/// copy of this.
+#[inline(never)]
+fn finish(store: Store, queue: u32, tag: u64, status: u16, cid: u16) {
+    let (desc, status) = (store.desc(), Status::from_bits(status));
+    if !status.is_success() {
+        desc.errors.note(ErrorRecord {
+            queue,
+            cid,
+            status: status.bits(),
+            tag,
+        });
+    }
+    match Purpose::of(tag) {
+        Purpose::Fetch { line, version } => {
+            let fetch = desc
+                .table
+                .fetch_of(line)
+                .filter(|fetch| fetch.version == version);
+            if let Some(fetch) = fetch {
+                if status.is_success() {
+                    desc.table.publish(fetch);
+                } else {
+                    let failure = Failure::new(ErrorKind::Status as u16, status.bits());
+                    desc.table.fail(fetch, failure);
                 }
             }
-            Purpose::Bounce { buffer } => {
-                let word = desc.bounce_words.at(buffer);
-                // Ordering: [BB-2] release: the bytes, before the word that says they are there.
-                word.store(bounce::settled_word(status), Order::Release);
-            }
-            Purpose::Block { buffer } => {
-                let word = desc.block_words.at(buffer);
-                // Ordering: [BB-2] as for a bounce buffer.
-                word.store(bounce::settled_word(status), Order::Release);
-            }
+        }
+        Purpose::Bounce { buffer } => {
+            let word = desc.bounce_words.at(buffer);
+            // Ordering: [BB-2] release: the bytes, before the word that says they are there.
+            word.store(bounce::settled_word(status), Order::Release);
+        }
+        Purpose::Block { buffer } => {
+            let word = desc.block_words.at(buffer);
+            // Ordering: [BB-2] as for a bounce buffer.
+            word.store(bounce::settled_word(status), Order::Release);
         }
     }
 }

@@ -181,10 +181,15 @@ impl Store {
     /// The bound of a wait that begins now.
     #[inline(always)]
     pub(crate) fn patience(self) -> Patience<Native> {
-        let desc = self.desc();
+        self.patience_until(Native::now_ns() + self.desc().timeout_ns)
+    }
+
+    /// The bound of a wait that ends at `deadline_ns`.
+    #[inline(always)]
+    pub(crate) fn patience_until(self, deadline_ns: u64) -> Patience<Native> {
         Patience {
-            deadline_ns: Native::now_ns() + desc.timeout_ns,
-            abort: desc.abort,
+            deadline_ns,
+            abort: self.desc().abort,
         }
     }
 }

@@ -20,7 +20,7 @@ pub const NEXT_COUNT: u64 = 0;
 /// at first. `next`: room for a word a vertex; receives the vertices at distance `level + 1`,
 /// whose number is added to `progress[NEXT_COUNT]`.
 #[kernel]
-#[launch_bounds(256)]
+#[launch_bounds(256, 4)]
 pub fn bfs_level(
     edges: Array<u32>,
     offsets: Global<u64>,

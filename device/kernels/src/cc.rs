@@ -13,7 +13,7 @@ use warpstore_device::prelude::*;
 /// A lane takes a vertex at a time and walks its neighbours. `edges` and `offsets` as in
 /// [`bfs_level`](crate::bfs::bfs_level). `parents`: a word a vertex, each its own parent at first.
 #[kernel]
-#[launch_bounds(256)]
+#[launch_bounds(256, 4)]
 pub fn cc_hook(
     edges: Array<u32>,
     offsets: Global<u64>,

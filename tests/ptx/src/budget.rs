@@ -18,6 +18,9 @@ pub struct Budget {
     /// Bytes of spills.
     #[serde(default)]
     pub spills: u32,
+    /// Those of them in the kernel itself.
+    #[serde(default)]
+    pub own_spills: u32,
     /// Bytes of stack of a thread.
     #[serde(default)]
     pub stack: u32,
@@ -54,16 +57,21 @@ fn breach(cost: &Cost, budgets: &Budgets) -> Option<String> {
         arch,
         registers,
         spills,
+        own_spills,
         stack,
     } = cost;
-    let found = format!("registers = {registers}, spills = {spills}, stack = {stack}");
+    let found = format!(
+        "registers = {registers}, spills = {spills}, own_spills = {own_spills}, stack = {stack}"
+    );
     let Some(budget) = budgets.get(kernel) else {
         return Some(format!(
             "{kernel}: no budget; on {arch} it needs {{ {found} }}"
         ));
     };
-    let within =
-        *registers <= budget.registers && *spills <= budget.spills && *stack <= budget.stack;
+    let within = *registers <= budget.registers
+        && *spills <= budget.spills
+        && *own_spills <= budget.own_spills
+        && *stack <= budget.stack;
     (!within).then(|| format!("{kernel} on {arch}: {found} is above {budget:?}"))
 }
 
@@ -112,5 +120,17 @@ mod tests {
             ..cost("a", 32)
         };
         assert!(breaches(&[spilling], &budgets)[0].contains("above"));
+        let in_the_callee: Budgets = toml::from_str("a = { registers = 32, spills = 4 }").unwrap();
+        let spilling = Cost {
+            spills: 4,
+            ..cost("a", 32)
+        };
+        assert_eq!(breaches(&[spilling], &in_the_callee), [""; 0]);
+        let in_the_kernel = Cost {
+            spills: 4,
+            own_spills: 4,
+            ..cost("a", 32)
+        };
+        assert!(breaches(&[in_the_kernel], &in_the_callee)[0].contains("above"));
     }
 }

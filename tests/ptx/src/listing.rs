@@ -146,16 +146,15 @@ impl Listing {
         kernel.with_context(|| format!("the PTX has no kernel `{name}`"))
     }
 
-    /// The kernel and every function that it may call, each once.
+    /// The kernel and every function that it may call, by name or by an address that it takes,
+    /// each once.
     pub fn reachable<'a>(&'a self, kernel: &'a Function) -> Vec<&'a Function> {
         let mut seen = BTreeSet::from([kernel.name.as_str()]);
         let mut all = vec![kernel];
         let mut next = 0;
         while next < all.len() {
-            let calls = all[next]
-                .instructions()
-                .filter(|i| i.opcode.starts_with("call"));
-            for name in calls.flat_map(|call| words(&call.operands)) {
+            let instructions = all[next].instructions();
+            for name in instructions.flat_map(|instruction| words(&instruction.operands)) {
                 if let Some(function) = self.functions.get(name).filter(|_| seen.insert(name)) {
                     all.push(function);
                 }
@@ -363,6 +362,13 @@ $L__BB0_3:
             .map(|f| f.name.clone())
             .collect();
         assert_eq!(names, ["k", "helper"]);
+        let by_address = TEXT.replace(
+            "call.uni (retval0), helper, (",
+            "mov.b64 %rd2, helper; call %rd2, (",
+        );
+        let listing_by_address = Listing::parse(&by_address).unwrap();
+        let kernel_by_address = listing_by_address.kernel("k").unwrap();
+        assert_eq!(listing_by_address.reachable(kernel_by_address).len(), 2);
         assert!(listing.kernel("helper").is_err() && listing.kernel("other").is_err());
 
         let at = |label: &str| kernel.blocks.iter().position(|b| b.label == label).unwrap();

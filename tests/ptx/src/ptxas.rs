@@ -22,6 +22,8 @@ pub struct Cost {
     pub registers: u32,
     /// Bytes stored and loaded because registers ran out, with those of called functions.
     pub spills: u32,
+    /// Those of them in the kernel itself, where a hit may come by.
+    pub own_spills: u32,
     /// Bytes of stack of a thread, with those of called functions where ptxas knows.
     pub stack: u32,
 }
@@ -88,6 +90,7 @@ pub fn assemble(ptxas: &Path, ptx: &Path, arch: &str) -> Result<Vec<Cost>> {
 /// function" and holds the functions that it calls as well.
 fn costs(report: &str, arch: &str) -> Result<Vec<Cost>> {
     let mut costs: Vec<Cost> = Vec::new();
+    let mut function = "";
     for line in report.lines() {
         if let Some((_, after)) = line.split_once("Compiling entry function '") {
             let kernel = after.split('\'').next().unwrap_or_default().to_owned();
@@ -101,14 +104,21 @@ fn costs(report: &str, arch: &str) -> Result<Vec<Cost>> {
         let Some(cost) = costs.last_mut() else {
             continue;
         };
+        if let Some((_, name)) = line.split_once("Function properties for ") {
+            function = name.trim();
+        }
         if let Some(registers) = number_before(line, " registers") {
             cost.registers = registers;
         }
         let spilled = [" bytes spill stores", " bytes spill loads"];
-        cost.spills += spilled
+        let spilled: u32 = spilled
             .iter()
             .filter_map(|unit| number_before(line, unit))
-            .sum::<u32>();
+            .sum();
+        cost.spills += spilled;
+        if function == cost.kernel {
+            cost.own_spills += spilled;
+        }
         let frames = [" bytes stack frame", " bytes cumulative stack size"];
         let frame = frames
             .iter()
@@ -147,9 +157,9 @@ ptxas info    : Used 8 registers, used 0 barriers, 384 bytes cmem[0]
         let costs = costs(report, "sm_90").unwrap();
         let numbers: Vec<_> = costs
             .iter()
-            .map(|c| (c.registers, c.spills, c.stack))
+            .map(|c| (c.registers, c.spills, c.own_spills, c.stack))
             .collect();
-        assert_eq!(numbers, [(24, 24, 80), (8, 0, 0)]);
+        assert_eq!(numbers, [(24, 24, 20, 80), (8, 0, 0, 0)]);
         assert!(super::costs("Compiling entry function 'a' for 'sm_90'", "sm_90").is_err());
     }
 }
