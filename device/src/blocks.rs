@@ -56,16 +56,25 @@ impl Blocks {
         1 << self.0.desc().blocks.shift
     }
 
-    /// Reads block `block` (in blocks from the store's first LBA) of SSD `ssd` into `buffer` and
-    /// waits for it. Collective over the whole warp, each lane with a block and a buffer of its
+    /// Reads block `block` (in blocks from the store's first LBA) of SSD `ssd` into `buffer`, which
+    /// is below [`Blocks::buffers`], and waits for it. Collective over the whole warp, each lane with a block and a buffer of its
     /// own.
     ///
     /// # Errors
-    /// Warp-uniform: if a lane fails, all get an error of one of the failing lanes.
+    /// Warp-uniform: if a lane fails, all get an error of one of the failing lanes. A buffer or
+    /// an SSD that is not there is out of range, and nothing is read.
     #[inline(always)]
     pub fn read(&self, ssd: u32, block: u64, buffer: u64) -> Result<(), IoError> {
         let store = self.0;
         let desc = store.desc();
+        let outside = if buffer >= self.buffers() {
+            IoError::out_of_range(buffer).to_bits()
+        } else if ssd >= self.ssds().get() {
+            IoError::out_of_range(u64::from(ssd)).to_bits()
+        } else {
+            0
+        };
+        uniform(outside)?;
         let index = store.home_queue(ssd);
         let finisher = Finisher {
             store,

@@ -14,7 +14,7 @@ const RECORD_WORDS: u64 = 2;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ErrorRing {
-    /// Failed commands since the host last cleared it.
+    /// Failed commands since the session was opened.
     pub count: NativeCell<u64, Device>,
     /// Two words a record.
     pub records: NativeCells<u64, Device>,

@@ -106,7 +106,11 @@ fn run<T: Team, const HOLD: bool>(team: T, mut access: Access) -> Chunk {
     let patience = access.store.patience();
     let mut turn = 0;
     loop {
-        let wants = access.look::<T, HOLD>(team);
+        let wants = if HOLD {
+            access.look_and_pin(team)
+        } else {
+            access.look()
+        };
         let wanting = team.ballot(wants);
         if wants {
             access.start::<T, HOLD>(team.part(wanting), &patience, turn);
@@ -142,7 +146,7 @@ impl Access {
 
     /// Tries the cache. True if this lane wants a command submitted.
     #[inline(always)]
-    fn look<T: Team, const HOLD: bool>(&mut self, team: T) -> bool {
+    fn look(&mut self) -> bool {
         if self.done || self.bounce != 0 {
             return false;
         }
@@ -157,16 +161,7 @@ impl Access {
                 Some(_) => self.fetching = None,
             }
         }
-        let look = if HOLD {
-            self.pin(team)
-        } else {
-            desc.table.look(self.line)
-        };
-        match look {
-            Look::Hit(meta) if HOLD => {
-                self.finish(u64::from(meta.slot()), 0);
-                false
-            }
+        match desc.table.look(self.line) {
             Look::Hit(_) => {
                 self.read_hit();
                 false
@@ -177,6 +172,35 @@ impl Access {
             }
             // A failure that we did not wait for is somebody else's: try again.
             Look::Failed(meta) | Look::Absent(meta) => {
+                self.meta = meta;
+                true
+            }
+        }
+    }
+
+    /// As [`Access::look`], for an access that holds its line. The whole team finds the same.
+    #[inline(always)]
+    fn look_and_pin<T: Team>(&mut self, team: T) -> bool {
+        if self.done || self.bounce != 0 {
+            return false;
+        }
+        match self.pin(team) {
+            Look::Hit(meta) => {
+                self.finish(u64::from(meta.slot()), 0);
+                false
+            }
+            Look::Busy(meta) => {
+                self.fetching = Some(meta.version());
+                false
+            }
+            Look::Failed(meta) | Look::Absent(meta) => {
+                let failure = meta.failure();
+                let waited = self.fetching.take() == Some(meta.version());
+                let failed = matches!(meta.look(), Look::Failed(_));
+                if failed && waited && !self.may_retry(failure) {
+                    self.fail(failure.kind(), Status::from_bits(failure.status()));
+                    return false;
+                }
                 self.meta = meta;
                 true
             }
@@ -246,9 +270,20 @@ impl Access {
         let submitting = wanting.ballot(submits);
         if submits {
             let queue = self.store.home_queue(self.ssd);
+            // A lane alone needs one LBA beside the cache; those that share a buffer, the line.
+            let alone = !HOLD && group == 1 << lane;
+            let part = if alone { self.offset } else { WHOLE_LINE };
             by_queue(wanting.part(submitting), queue, |peers| {
                 let (store, line, version) = (self.store, self.line, self.meta.version());
-                plan = submit(peers, store, line, version, plan, patience.deadline_ns);
+                plan = submit(
+                    peers,
+                    store,
+                    line,
+                    version,
+                    part,
+                    plan,
+                    patience.deadline_ns,
+                );
             });
         }
         match Plan::from_word(wanting.shuffle(plan, leader)) {
@@ -383,8 +418,12 @@ impl Access {
     }
 }
 
+/// In place of a byte of the line: all of it.
+const WHOLE_LINE: u64 = u64::MAX;
+
 /// Submits the command of a plan; an error takes the plan's place. Collective over `peers`, whose
 /// lanes all head for the same queue. Plans in words and scalars only, since this is a call.
+/// `part` is the byte that an access beside the cache is after, or [`WHOLE_LINE`].
 ///
 /// After an error nobody knows whether the controller has the command, so its slot or buffer
 /// stays taken until the queue is made anew.
@@ -394,18 +433,28 @@ fn submit<T: Team>(
     store: Store,
     line: u64,
     version: u16,
+    part: u64,
     plan: u64,
     deadline_ns: u64,
 ) -> u64 {
     let desc = store.desc();
     let route = store.route(line);
     let queue = store.home_queue(route.ssd);
-    let (pool, piece, purpose) = match Plan::from_word(plan) {
-        Plan::Bounce(buffer) => (&desc.bounce, buffer, Purpose::Bounce { buffer }),
-        Plan::Fetch(slot) => (&desc.slots, slot, Purpose::Fetch { line, version }),
+    let (command, purpose) = match Plan::from_word(plan) {
+        Plan::Bounce(buffer) => {
+            let command = if part == WHOLE_LINE {
+                store.read_line(route, &desc.bounce, buffer)
+            } else {
+                store.read_lba(route, &desc.bounce, buffer, part)
+            };
+            (command, Purpose::Bounce { buffer })
+        }
+        Plan::Fetch(slot) => {
+            let command = store.read_line(route, &desc.slots, slot);
+            (command, Purpose::Fetch { line, version })
+        }
         Plan::Nothing | Plan::Error(_) => return plan,
     };
-    let command = store.read_line(route, pool, piece);
     let finisher = Finisher { store, queue };
     let patience = store.patience_until(deadline_ns);
     let submitted = store

@@ -19,7 +19,8 @@ use crate::stripe::{Place, StripeMap};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CacheMode {
-    /// Nothing is kept: each access of each lane is a command of its own.
+    /// Nothing is kept: each access of each lane is a command of its own, for the LBA that it needs.
+    /// Only lanes that hold a line ([`Array::line`](crate::Array::line)) together share one.
     None = 0,
     /// Optimistic hits, coalesced misses (the default).
     Optimistic = 1,
@@ -169,6 +170,17 @@ impl Store {
         let (prp1, prp2) = pool.prps(index);
         let slba = ssd.first_lba + (route.line << shift);
         Sqe::read(ssd.nsid, slba, ((1u32 << shift) - 1) as u16, prp1, prp2)
+    }
+
+    /// The command that reads the LBA of a line that holds its byte `offset`, to that place of
+    /// piece `index` of `pool`.
+    #[inline(always)]
+    pub(crate) fn read_lba(self, route: Place, pool: &Pool, index: u64, offset: u64) -> Sqe {
+        let ssd = self.ssd(route.ssd);
+        let lba = offset >> ssd.lba_shift;
+        let prp1 = pool.iova + (index << pool.shift) + (lba << ssd.lba_shift);
+        let slba = ssd.first_lba + (route.line << (pool.shift - ssd.lba_shift)) + lba;
+        Sqe::read(ssd.nsid, slba, 0, prp1, 0)
     }
 
     /// The command that reads the piece-sized block at byte `block << pool.shift` of an SSD into
