@@ -28,7 +28,7 @@ const BLOCK: u32 = 32;
 /// Largest rate of 512-byte reads that an H200 was seen to make over PCIe 5.0 x16, and the bytes
 /// a second behind it.
 const PCIE_READS: f64 = 100e6;
-const PCIE_BYTES: f64 = 51.3e9;
+const PCIE_BYTES: f64 = 51.4e9;
 /// Words that are written to a medium at a time.
 const CHUNK_WORDS: u64 = 1 << 17;
 /// A run below this part of the limit was held up by the host.
