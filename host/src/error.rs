@@ -37,7 +37,8 @@ pub enum Error {
     },
     /// Lanes of a kernel got an error from the storage stack.
     #[error(
-        "kernel {kernel}: {lanes} lanes failed, the first because {first}{}",
+        "kernel {kernel}: {} failed, the first because {first}{}",
+        if *lanes == 1 { "1 lane".to_owned() } else { format!("{lanes} lanes") },
         command_text(*commands, command.as_ref())
     )]
     Kernel {

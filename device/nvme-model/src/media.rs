@@ -57,7 +57,7 @@ pub enum MediaError {
     /// The file is smaller than the media it should hold.
     #[error(
         "media file {path} holds {found} bytes of media, the namespaces need {needed}; \
-         ask for fewer blocks, or let the file be overwritten"
+         ask for fewer blocks, or let the file be overwritten (--overwrite)"
     )]
     TooSmall {
         /// The file.
@@ -70,7 +70,7 @@ pub enum MediaError {
     /// The file has content and no trailer of ours.
     #[error(
         "media file {path} is not empty and was not made by warpstore; \
-         name another file, or let it be overwritten"
+         name another file, or let it be overwritten (--overwrite)"
     )]
     Foreign {
         /// The file.

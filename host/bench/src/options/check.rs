@@ -1,5 +1,7 @@
 //! Options that are right one by one and wrong together.
 
+use std::path::Path;
+
 use warpstore::Configuration;
 
 use super::{Experiment, Layout, Media, Options, Runner, UsageError};
@@ -18,6 +20,11 @@ impl Options {
                 "--plot",
                 file.display(),
                 "the file's name must end in .svg",
+            )),
+            plot if plot.is_some() && *plot == self.json => Err(UsageError::new(
+                "--plot",
+                plot.as_deref().unwrap_or(Path::new("")).display(),
+                "--json names the same file",
             )),
             _ => Ok(()),
         }

@@ -233,6 +233,10 @@ fn a_wrong_value_is_one_sentence() {
             "--plot out.png: the file's name must end in .svg",
         ),
         (
+            "--json out.svg --plot out.svg",
+            "--plot out.svg: --json names the same file",
+        ),
+        (
             "--ssd vfio:S1",
             "--ssd vfio:S1: this build has no vfio SSDs yet; use model:PROFILE",
         ),
