@@ -55,6 +55,8 @@ struct Access {
     fetching: Option<u16>,
     /// Commands submitted for this access, by this lane or by its group's leader.
     commands: u32,
+    /// A search for a slot was in vain: the access goes round the cache.
+    beside: bool,
     /// Bounce buffer + 1 that the group waits for, or 0.
     bounce: u64,
     /// The lanes that share the bounce buffer.
@@ -139,6 +141,7 @@ impl Access {
             done: false,
             fetching: None,
             commands: 0,
+            beside: false,
             bounce: 0,
             group: 0,
         }
@@ -304,12 +307,13 @@ impl Access {
     /// What this lane does for its group: claim the line and a slot for it, or take a bounce
     /// buffer.
     #[inline(always)]
-    fn plan(&self, turn: u32) -> Plan {
+    fn plan(&mut self, turn: u32) -> Plan {
         let desc = self.store.desc();
         if self.store.queue(self.store.home_queue(self.ssd)).is_dead() {
             return Plan::Error(ErrorKind::QueueDead as u16);
         }
-        if desc.mode != CacheMode::None && self.commands < FETCHES_BEFORE_BOUNCE {
+        let cached = desc.mode != CacheMode::None && !self.beside;
+        if cached && self.commands < FETCHES_BEFORE_BOUNCE {
             let Some(claim) = desc.table.claim(self.line, self.meta) else {
                 return Plan::Nothing;
             };
@@ -317,6 +321,8 @@ impl Access {
                 return Plan::Fetch(u64::from(desc.table.attach(claim, slot).slot));
             }
             desc.table.release_claim(claim);
+            // Every slot is in use: a search in each turn would only slow those that use them.
+            self.beside = true;
         }
         match bounce::take(desc, turn) {
             Some(buffer) => Plan::Bounce(buffer),
