@@ -7,9 +7,9 @@ use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Team, warp};
 
 use crate::bounce;
 use crate::error::{ErrorKind, IoError};
-use crate::fetch::{by_queue, kind_of};
 use crate::finish::{Finisher, Purpose};
 use crate::launch::KernelParam;
+use crate::plan::{by_queue, kind_of};
 use crate::store::Store;
 
 /// The block buffers of a store: equal pieces of GPU memory that SSD blocks are read into.

@@ -29,6 +29,7 @@ mod line;
 mod memory;
 #[cfg(target_arch = "nvptx64")]
 mod panic;
+mod plan;
 mod pool;
 mod range;
 mod store;

@@ -11,6 +11,7 @@
 //! This is the only room that knows CUDA. The driver is loaded at run time, so the crate builds
 //! and runs where there is none.
 
+mod buffer;
 mod config;
 pub mod cuda;
 mod error;
@@ -21,10 +22,11 @@ mod session;
 mod ssd;
 mod store;
 
+pub use buffer::{Buffer, Place};
 pub use config::{BlocksConfig, Configuration, Medium, SsdConfig, Target};
 pub use error::Error;
-pub use memory::{Buffer, Place};
+pub use memory::Memory;
 pub use nvme_model::Profile;
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
-pub use session::{Counts, Memory, Session};
+pub use session::{Counts, Session};
 pub use warpstore_device as device;

@@ -1,292 +1,112 @@
-//! Memory that kernels, controllers and the CPU share, wherever it lies.
-#![allow(unsafe_code, reason = "copies into and out of shared memory")]
-// UNSAFETY: copies between slices and memory that this type owns; bounds are checked here, and
-// kernels that run meanwhile access that memory by atomic words at most.
+//! Kernel memory as elements: what kernels use beside arrays, seen from the host.
+#![allow(
+    unsafe_code,
+    reason = "handles of a session's memory are made from raw addresses"
+)]
+// UNSAFETY: handles are made of a buffer that the session keeps until it is dropped, after its
+// kernels have ended; a launch refuses handles that are not its session's.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use warpstore_device::launch::StatusSlot;
-use warpstore_device::parts::simt::{Device, NativeBytes, NativeCell, NativeCells, Scope, Word};
+use warpstore_device::parts::simt::Word;
+use warpstore_device::{Atomics, DisjointSlice, Global};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
-use crate::cuda::{Context, DeviceMemory, PinnedMemory, Stream};
+use crate::buffer::Buffer;
 
-/// Alignment of host allocations: no line or ring then crosses a controller page needlessly, and
-/// lines of 64 KiB are aligned to their size.
-const HOST_ALIGNMENT: usize = 64 * 1024;
-
-/// Where a buffer shall lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Where kernels run: GPU memory, or the heap for the `threads` runner.
-    Kernel,
-    /// Host memory that the CPU and the GPU both reach by the same address.
-    Shared,
+/// `len` elements of kernel memory of a session.
+pub struct Memory<T> {
+    buffer: Arc<Buffer>,
+    len: u64,
+    element: PhantomData<T>,
 }
 
-/// Zeroed memory of the host, owned.
-struct HostMemory {
-    address: *mut u8,
-    layout: Layout,
-}
-
-// SAFETY: the memory belongs to no thread.
-unsafe impl Send for HostMemory {}
-// SAFETY: the type gives no access by itself.
-unsafe impl Sync for HostMemory {}
-
-impl HostMemory {
-    fn zeroed(len: usize) -> Result<Self, Error> {
-        let too_large = || Error::OutOfMemory { bytes: len };
-        let layout =
-            Layout::from_size_align(len.max(1), HOST_ALIGNMENT).map_err(|_| too_large())?;
-        // SAFETY: the layout's size is not zero.
-        let address = unsafe { alloc_zeroed(layout) };
-        if address.is_null() {
-            Err(too_large())
-        } else {
-            Ok(Self { address, layout })
-        }
-    }
-}
-
-impl Drop for HostMemory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this layout, freed once.
-        unsafe { dealloc(self.address, self.layout) };
-    }
-}
-
-enum Owner {
-    Host(HostMemory),
-    Pinned(PinnedMemory),
-    Device(DeviceMemory, Arc<Stream>),
-}
-
-/// A zeroed, owned range of memory with an address that kernels use.
-pub struct Buffer {
-    owner: Owner,
-    len: usize,
-}
-
-impl Buffer {
-    /// Allocates `len` zeroed bytes on the heap, aligned to 64 KiB.
-    pub fn host(len: usize) -> Result<Self, Error> {
-        Ok(Self {
-            owner: Owner::Host(HostMemory::zeroed(len)?),
+impl<T> Memory<T> {
+    /// The first `len` elements of `buffer`, which holds as many.
+    pub(crate) fn new(buffer: Arc<Buffer>, len: u64) -> Self {
+        Self {
+            buffer,
             len,
-        })
-    }
-
-    /// Allocates `len` zeroed bytes of pinned host memory.
-    pub fn pinned(context: &Arc<Context>, len: usize) -> Result<Self, Error> {
-        Ok(Self {
-            owner: Owner::Pinned(PinnedMemory::zeroed(context, len)?),
-            len,
-        })
-    }
-
-    /// Allocates `len` zeroed bytes on the GPU.
-    pub fn device(context: &Arc<Context>, stream: &Arc<Stream>, len: usize) -> Result<Self, Error> {
-        let memory = DeviceMemory::zeroed(context, stream, len)?;
-        Ok(Self {
-            owner: Owner::Device(memory, Arc::clone(stream)),
-            len,
-        })
-    }
-
-    /// The address, as the side that runs kernels sees it.
-    pub fn address(&self) -> u64 {
-        match &self.owner {
-            Owner::Host(memory) => memory.address as u64,
-            Owner::Pinned(memory) => memory.address(),
-            Owner::Device(memory, _) => memory.address(),
+            element: PhantomData,
         }
     }
 
-    /// The address, if the CPU may use it.
-    pub fn host_address(&self) -> Option<*mut u8> {
-        match &self.owner {
-            Owner::Host(memory) => Some(memory.address),
-            Owner::Pinned(memory) => Some(memory.address() as *mut u8),
-            Owner::Device(..) => None,
-        }
-    }
-
-    /// Whether `bytes` bytes at `address` lie inside.
-    pub(crate) fn holds(&self, address: u64, bytes: u64) -> bool {
-        let offset = address.wrapping_sub(self.address());
-        offset <= self.len as u64 && bytes <= self.len as u64 - offset
-    }
-
-    /// Length. Bytes.
-    pub fn len(&self) -> usize {
+    /// Number of elements.
+    pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// True if the buffer holds no byte.
+    /// True if there is no element.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies `values` to byte `offset`, while kernels use that part by atomic words at most.
+    /// Copies `elements` to index `first`, while no kernel uses them.
     ///
     /// # Panics
-    /// If the values do not fit: sizes are the caller's own.
-    pub fn write<T: IntoBytes + Immutable>(
-        &self,
-        offset: usize,
-        values: &[T],
-    ) -> Result<(), Error> {
-        let bytes = values.as_bytes();
-        self.check(offset, bytes.len());
-        match (self.host_address(), &self.owner) {
-            (Some(address), _) => {
-                // SAFETY: the range lies inside the allocation (checked), and a slice of the
-                // caller's cannot overlap memory that no reference ever points to.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        bytes.as_ptr(),
-                        address.wrapping_add(offset),
-                        bytes.len(),
-                    );
-                }
-                Ok(())
-            }
-            (None, Owner::Device(memory, stream)) => {
-                // SAFETY: the range lies inside the allocation (checked).
-                unsafe { stream.upload(memory.address() + offset as u64, bytes) }?;
-                Ok(())
-            }
-            (None, _) => unreachable!("only GPU memory has no host address"),
-        }
+    /// If they do not fit.
+    ///
+    /// # Errors
+    /// The copy to the GPU fails.
+    pub fn write(&self, first: u64, elements: &[T]) -> Result<(), Error>
+    where
+        T: IntoBytes + Immutable,
+    {
+        self.buffer.write(first as usize * size_of::<T>(), elements)
     }
 
-    /// Copies from byte `offset` into `values`, while kernels write that part by atomic words at most.
+    /// Copies the elements from index `first` on into `elements`, while no kernel writes them.
     ///
     /// # Panics
-    /// If the range is not inside the buffer.
-    pub fn read<T: FromBytes + IntoBytes>(
-        &self,
-        offset: usize,
-        values: &mut [T],
-    ) -> Result<(), Error> {
-        let bytes = values.as_mut_bytes();
-        self.check(offset, bytes.len());
-        match (self.host_address(), &self.owner) {
-            (Some(address), _) => {
-                // SAFETY: as in write, the other way round.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        address.wrapping_add(offset),
-                        bytes.as_mut_ptr(),
-                        bytes.len(),
-                    );
-                }
-                Ok(())
-            }
-            (None, Owner::Device(memory, stream)) => {
-                // SAFETY: the range lies inside the allocation (checked).
-                unsafe { stream.download(memory.address() + offset as u64, bytes) }?;
-                Ok(())
-            }
-            (None, _) => unreachable!("only GPU memory has no host address"),
-        }
-    }
-
-    /// Copies the bytes of a plain description to byte `offset`, while kernels use that part by atomic words at most.
+    /// If there are not that many.
     ///
-    /// # Panics
-    /// If it does not fit.
-    pub(crate) fn write_plain<T: Copy>(&self, offset: usize, value: &T) -> Result<(), Error> {
-        self.check(offset, size_of::<T>());
-        let from = (&raw const *value).cast::<u8>();
-        match (self.host_address(), &self.owner) {
-            // SAFETY: the range lies inside the allocation (checked) and cannot overlap a value
-            // of the caller's; bytes are copied untyped, so padding is no matter.
-            (Some(to), _) => unsafe {
-                std::ptr::copy_nonoverlapping(from, to.wrapping_add(offset), size_of::<T>());
-            },
-            (None, Owner::Device(memory, stream)) => {
-                let to = memory.address() + offset as u64;
-                // SAFETY: the range lies inside the allocation (checked), the value is live.
-                unsafe { stream.upload_raw(to, from, size_of::<T>()) }?;
-            }
-            (None, _) => unreachable!("only GPU memory has no host address"),
-        }
-        Ok(())
+    /// # Errors
+    /// The copy from the GPU fails.
+    pub fn read(&self, first: u64, elements: &mut [T]) -> Result<(), Error>
+    where
+        T: FromBytes + IntoBytes,
+    {
+        self.buffer.read(first as usize * size_of::<T>(), elements)
     }
 
-    /// `len` words from byte `offset` on as shared words.
+    /// All elements.
     ///
-    /// # Panics
-    /// If the buffer has fewer than `len` words.
-    pub(crate) fn cells<T: Word, S: Scope>(&self, offset: usize, len: u64) -> NativeCells<T, S> {
-        self.check(offset, len as usize * size_of::<T>());
-        let address = self.address() + offset as u64;
-        // SAFETY: the words lie inside the allocation (checked); the session keeps the buffer
-        // as long as kernels and controllers that know the handle run.
-        unsafe { NativeCells::new(address as *mut T, len) }
+    /// # Errors
+    /// The copy from the GPU fails.
+    pub fn to_vec(&self) -> Result<Vec<T>, Error>
+    where
+        T: FromBytes + IntoBytes + Clone,
+    {
+        let mut elements = vec![T::new_zeroed(); self.len as usize];
+        self.read(0, &mut elements)?;
+        Ok(elements)
     }
 
-    /// The first `len` bytes as bytes that kernels read.
-    ///
-    /// # Panics
-    /// If the buffer is shorter.
-    pub(crate) fn bytes(&self, len: u64) -> NativeBytes<Device> {
-        self.check(0, len as usize);
-        // SAFETY: as in `cells`; allocations are aligned to at least 256 bytes.
-        unsafe { NativeBytes::new(self.address() as *mut u8, len) }
+    /// The memory as a kernel reads it that nobody writes.
+    pub fn global(&self) -> Global<T>
+    where
+        T: FromBytes + Immutable + Copy,
+    {
+        // SAFETY: the buffer holds `len` elements and lives as long as the session.
+        unsafe { Global::from_raw(self.buffer.address(), self.len) }
     }
 
-    /// The word at byte `offset` as a shared word.
-    ///
-    /// # Panics
-    /// If it does not lie inside.
-    pub(crate) fn cell<T: Word, S: Scope>(&self, offset: usize) -> NativeCell<T, S> {
-        self.check(offset, size_of::<T>());
-        let address = self.address() + offset as u64;
-        // SAFETY: as in `cells`.
-        unsafe { NativeCell::new(address as *mut T) }
+    /// The memory as a kernel writes it.
+    pub fn disjoint(&self) -> DisjointSlice<T>
+    where
+        T: IntoBytes + Immutable + Copy,
+    {
+        // SAFETY: as in `global`.
+        unsafe { DisjointSlice::from_raw(self.buffer.address(), self.len) }
     }
 
-    /// The buffer's first words as the status slot of a launch.
-    pub(crate) fn status_slot(&self) -> StatusSlot {
-        StatusSlot::new(self.cells(0, StatusSlot::WORDS))
-    }
-
-    fn check(&self, offset: usize, len: usize) {
-        let end = offset.checked_add(len);
-        assert!(
-            end.is_some_and(|end| end <= self.len),
-            "{len} bytes at {offset} do not lie inside a buffer of {} bytes",
-            self.len
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_buffer_is_zeroed_aligned_and_keeps_what_is_written() {
-        let buffer = Buffer::host(10_000).unwrap();
-        assert_eq!(buffer.address() % HOST_ALIGNMENT as u64, 0);
-        let mut words = [1u32; 4];
-        buffer.read(9_984, &mut words).unwrap();
-        assert_eq!(words, [0; 4]);
-        buffer.write(9_984, &[7u32, 8]).unwrap();
-        buffer.read(9_984, &mut words).unwrap();
-        assert_eq!(words, [7, 8, 0, 0]);
-    }
-
-    #[test]
-    #[should_panic(expected = "do not lie inside")]
-    fn a_write_beyond_the_end_is_refused() {
-        let buffer = Buffer::host(8).unwrap();
-        let _ = buffer.write(4, &[0u64]);
+    /// The memory as shared words.
+    pub fn atomics(&self) -> Atomics<T>
+    where
+        T: Word,
+    {
+        self.buffer.cells(0, self.len)
     }
 }

@@ -11,8 +11,8 @@ use warpstore_device::launch::StatusSlot;
 use warpstore_kernels::controller::{Controllers, nvme_controllers, read_clock};
 
 use crate::Error;
+use crate::buffer::{Buffer, Place};
 use crate::cuda::Stream;
-use crate::memory::{Buffer, Place};
 use crate::runner::{CudaRunner, LaunchConfig, Runner};
 use crate::ssd::Ssd;
 

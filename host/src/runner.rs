@@ -11,7 +11,7 @@ pub use threads::ThreadsRunner;
 use warpstore_device::launch::Kernel;
 
 use crate::Error;
-use crate::memory::{Buffer, Place};
+use crate::buffer::{Buffer, Place};
 
 /// Size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

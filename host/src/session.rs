@@ -11,15 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nvme_model::{Link, Serving};
 use warpstore_device::launch::{Kernel, KernelArgs, StatusSlot};
-use warpstore_device::{
-    Array, Atomics, Blocks, DisjointSlice, Element, ErrorRecord, Global, IoError, Store,
-};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use warpstore_device::{Array, Blocks, Element, ErrorRecord, IoError, Store};
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::Error;
+use crate::buffer::{Buffer, Place};
 use crate::config::{Configuration, Target};
 use crate::cuda::CudaError;
-use crate::memory::{Buffer, Place};
+use crate::memory::Memory;
 use crate::resident::{KERNELS_PTX, Resident};
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 use crate::ssd::{NewFiles, Ssd, SsdParts};
@@ -258,11 +257,7 @@ impl Session {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(Arc::clone(&buffer));
-        Ok(Memory {
-            buffer,
-            len,
-            element: std::marker::PhantomData,
-        })
+        Ok(Memory::new(buffer, len))
     }
 
     /// Kernel memory that holds `elements`.
@@ -426,91 +421,5 @@ impl Drop for Session {
     fn drop(&mut self) {
         // Whoever wants to know calls `close`.
         let _ = self.end();
-    }
-}
-
-/// `len` elements of kernel memory of a session.
-pub struct Memory<T> {
-    buffer: Arc<Buffer>,
-    len: u64,
-    element: std::marker::PhantomData<T>,
-}
-
-impl<T> Memory<T> {
-    /// Number of elements.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// True if there is no element.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Copies `elements` to index `first`, while no kernel uses them.
-    ///
-    /// # Panics
-    /// If they do not fit.
-    ///
-    /// # Errors
-    /// The copy to the GPU fails.
-    pub fn write(&self, first: u64, elements: &[T]) -> Result<(), Error>
-    where
-        T: IntoBytes + Immutable,
-    {
-        self.buffer.write(first as usize * size_of::<T>(), elements)
-    }
-
-    /// Copies the elements from index `first` on into `elements`, while no kernel writes them.
-    ///
-    /// # Panics
-    /// If there are not that many.
-    ///
-    /// # Errors
-    /// The copy from the GPU fails.
-    pub fn read(&self, first: u64, elements: &mut [T]) -> Result<(), Error>
-    where
-        T: FromBytes + IntoBytes,
-    {
-        self.buffer.read(first as usize * size_of::<T>(), elements)
-    }
-
-    /// All elements.
-    ///
-    /// # Errors
-    /// The copy from the GPU fails.
-    pub fn to_vec(&self) -> Result<Vec<T>, Error>
-    where
-        T: FromBytes + IntoBytes + Clone,
-    {
-        let mut elements = vec![T::new_zeroed(); self.len as usize];
-        self.read(0, &mut elements)?;
-        Ok(elements)
-    }
-
-    /// The memory as a kernel reads it that nobody writes.
-    pub fn global(&self) -> Global<T>
-    where
-        T: FromBytes + Immutable + Copy,
-    {
-        // SAFETY: the buffer holds `len` elements and lives as long as the session.
-        unsafe { Global::from_raw(self.buffer.address(), self.len) }
-    }
-
-    /// The memory as a kernel writes it.
-    pub fn disjoint(&self) -> DisjointSlice<T>
-    where
-        T: IntoBytes + Immutable + Copy,
-    {
-        // SAFETY: as in `global`.
-        unsafe { DisjointSlice::from_raw(self.buffer.address(), self.len) }
-    }
-
-    /// The memory as shared words.
-    pub fn atomics(&self) -> Atomics<T>
-    where
-        T: warpstore_device::parts::simt::Word,
-    {
-        self.buffer.cells(0, self.len)
     }
 }

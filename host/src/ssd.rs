@@ -14,8 +14,8 @@ use driver_vfio::{AdminCells, AdminMemory, Backing, Controller, Deadlines, Enabl
 use nvme_model::{Controller as Model, LentDoorbells, Link, Media, Namespace};
 
 use crate::Error;
+use crate::buffer::{Buffer, Place};
 use crate::config::{Configuration, Medium, SsdConfig};
-use crate::memory::{Buffer, Place};
 use crate::runner::Runner;
 
 /// MDTS of the emulated controllers: 4 KiB << 5 = 128 KiB, as common SSDs have.

@@ -11,8 +11,8 @@ use warpstore_device::{
 };
 
 use crate::Error;
+use crate::buffer::{Buffer, Place};
 use crate::config::Configuration;
-use crate::memory::{Buffer, Place};
 use crate::runner::Runner;
 use crate::ssd::Ssd;
 

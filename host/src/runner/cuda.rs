@@ -12,8 +12,8 @@ use warpstore_device::launch::{Kernel, KernelArgs, StatusSlot};
 
 use super::LaunchConfig;
 use crate::Error;
+use crate::buffer::{Buffer, Place};
 use crate::cuda::{Context, Function, Module, Stream};
-use crate::memory::{Buffer, Place};
 
 /// Parameters that a kernel may have, the status slot included.
 const MAX_PARAMETERS: usize = 16;

@@ -7,7 +7,7 @@ use warpstore_device::launch::Kernel;
 
 use super::LaunchConfig;
 use crate::Error;
-use crate::memory::Buffer;
+use crate::buffer::Buffer;
 
 /// Threads of a block where the caller does not care.
 const BLOCK: u32 = 32;

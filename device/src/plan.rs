@@ -1,0 +1,125 @@
+//! What a miss does about its line: the plan of one lane for its group, and its submission.
+
+use line_cache::Failure;
+use nvme_queue::Reason;
+use warpstore_simt::{Team, warp};
+
+use crate::error::ErrorKind;
+use crate::finish::{Finisher, Purpose};
+use crate::store::Store;
+
+/// In place of a byte of the line: all of it.
+pub(crate) const WHOLE_LINE: u64 = u64::MAX;
+
+/// Submits the command of a plan; an error takes the plan's place. Collective over `peers`, whose
+/// lanes all head for the same queue. Plans in words and scalars only, since this is a call.
+/// `part` is the byte that an access beside the cache is after, or [`WHOLE_LINE`].
+///
+/// After an error nobody knows whether the controller has the command, so its slot or buffer
+/// stays taken until the queue is made anew.
+#[inline(never)]
+pub(crate) fn submit<T: Team>(
+    peers: T,
+    store: Store,
+    line: u64,
+    version: u16,
+    part: u64,
+    plan: u64,
+    deadline_ns: u64,
+) -> u64 {
+    let desc = store.desc();
+    let route = store.route(line);
+    let queue = store.home_queue(route.ssd);
+    let (command, purpose) = match Plan::from_word(plan) {
+        Plan::Bounce(buffer) => {
+            let command = if part == WHOLE_LINE {
+                store.read_line(route, &desc.bounce, buffer)
+            } else {
+                store.read_lba(route, &desc.bounce, buffer, part)
+            };
+            (command, Purpose::Bounce { buffer })
+        }
+        Plan::Fetch(slot) => {
+            let command = store.read_line(route, &desc.slots, slot);
+            (command, Purpose::Fetch { line, version })
+        }
+        Plan::Nothing | Plan::Error(_) => return plan,
+    };
+    let finisher = Finisher { store, queue };
+    let patience = store.patience_until(deadline_ns);
+    let submitted = store
+        .queue(queue)
+        .submit(peers, command, purpose.tag(), &finisher, &patience);
+    let Err(error) = submitted else {
+        return plan;
+    };
+    let kind = kind_of(error.reason);
+    if let (Plan::Fetch(_), Some(fetch)) = (Plan::from_word(plan), desc.table.fetch_of(line)) {
+        desc.table.lose(fetch, Failure::new(kind, 0));
+    }
+    Plan::Error(kind).to_word()
+}
+
+/// Calls `body` for the lanes of each queue in turn. Collective over `team`.
+///
+/// One queue after the other, not side by side, so that all lanes that are converged have the
+/// same mask ([HW-2]).
+#[inline(always)]
+pub(crate) fn by_queue<T: Team>(team: T, queue: u32, mut body: impl FnMut(T)) {
+    let mut left = team.mask();
+    while left != 0 {
+        let first = team.shuffle(queue, warp::leader(left));
+        let peers = team.ballot(queue == first);
+        if queue == first {
+            body(team.part(peers));
+        }
+        team.sync();
+        left &= !peers;
+    }
+}
+
+/// What a lane does next for its group.
+#[derive(Clone, Copy)]
+pub(crate) enum Plan {
+    /// Look again in the next turn.
+    Nothing,
+    /// A fetch into this slot.
+    Fetch(u64),
+    /// A read into this bounce buffer.
+    Bounce(u64),
+    /// The access fails with this kind of error.
+    Error(u16),
+}
+
+impl Plan {
+    /// The plan in one word, for a shuffle.
+    #[inline(always)]
+    pub(crate) fn to_word(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Fetch(slot) => slot << 2 | 1,
+            Self::Bounce(buffer) => buffer << 2 | 2,
+            Self::Error(kind) => u64::from(kind) << 2 | 3,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn from_word(word: u64) -> Self {
+        match word & 3 {
+            0 => Self::Nothing,
+            1 => Self::Fetch(word >> 2),
+            2 => Self::Bounce(word >> 2),
+            _ => Self::Error((word >> 2) as u16),
+        }
+    }
+}
+
+/// The kind of error that the end of a wait becomes.
+#[inline(always)]
+pub(crate) fn kind_of(reason: Reason) -> u16 {
+    (match reason {
+        Reason::Dead => ErrorKind::QueueDead,
+        Reason::Expired => ErrorKind::Timeout,
+        Reason::Aborted => ErrorKind::Aborted,
+    }) as u16
+}
