@@ -3,8 +3,6 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::units::count;
-
 /// A panel of an SVG drawing.
 pub(super) type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Drawing into a string fails only inside plotters.
@@ -31,9 +29,11 @@ pub(super) struct Axes<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
     pub(super) y: &'a str,
+    /// How a value of y is written.
+    pub(super) y_label: fn(f64) -> String,
 }
 
-/// Repeated measurements of one thing: a bar as high as their mean, a whisker from least to most.
+/// Repeated measurements of one thing: a bar as high as their median, a whisker from least to most.
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) values: Vec<f64>,
@@ -53,51 +53,43 @@ pub(super) fn bars(panel: &Panel<'_>, axes: &Axes<'_>, bars: &[Bar]) -> Result<(
         .margin(12)
         .x_label_area_size(45)
         .y_label_area_size(80)
-        .build_cartesian_2d((0..bars.len().saturating_sub(1)).into_segmented(), 0.0..top)?;
-    let label = |x: &SegmentValue<usize>| match x {
-        SegmentValue::CenterOf(index) => bars
-            .get(*index)
-            .map_or_else(String::new, |bar| bar.label.clone()),
+        .build_cartesian_2d(0..2 * bars.len() as i32, 0.0..top)?;
+    // Bar n lies between 2n and 2n + 2, its name under the middle.
+    let label = |x: &i32| match usize::try_from(*x) {
+        Ok(x) if x % 2 == 1 => bars[x / 2].label.clone(),
         _ => String::new(),
     };
     chart
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
-        .x_labels(bars.len())
+        .x_labels(2 * bars.len() + 1)
         .x_label_formatter(&label)
-        .y_label_formatter(&|y| count(*y))
+        .y_label_formatter(&|y| (axes.y_label)(*y))
         .x_desc(axes.x)
         .y_desc(axes.y)
         .label_style(FONT)
         .axis_desc_style(FONT)
         .draw()?;
-    for (index, bar) in bars
-        .iter()
-        .enumerate()
-        .filter(|(_, bar)| !bar.values.is_empty())
-    {
-        let mean = bar.values.iter().sum::<f64>() / bar.values.len() as f64;
-        let (low, high) = bar.values.iter().fold((mean, mean), |(low, high), &value| {
-            (low.min(value), high.max(value))
-        });
-        let mut body = Rectangle::new(
-            [
-                (SegmentValue::Exact(index), 0.0),
-                (SegmentValue::Exact(index + 1), mean),
-            ],
-            COLOURS[0].filled(),
-        );
+    for (left, bar) in (0..).step_by(2).zip(bars) {
+        let mut values = bar.values.clone();
+        values.retain(|value| value.is_finite());
+        values.sort_by(f64::total_cmp);
+        let (Some(&low), Some(&high)) = (values.first(), values.last()) else {
+            continue;
+        };
+        let median = values[values.len() / 2];
+        let mut body = Rectangle::new([(left, 0.0), (left + 2, median)], COLOURS[0].filled());
         body.set_margin(0, 0, 20, 20);
         chart.draw_series([body])?;
-        if bar.values.len() > 1 {
-            let centre = || SegmentValue::CenterOf(index);
+        if values.len() > 1 {
+            let centre = left + 1;
             chart.draw_series([PathElement::new(
-                [(centre(), low), (centre(), high)],
+                [(centre, low), (centre, high)],
                 BLACK.stroke_width(2),
             )])?;
             chart.draw_series(
-                [low, high].map(|end| Circle::new((centre(), end), 3, BLACK.filled())),
+                [low, high].map(|end| Circle::new((centre, end), 3, BLACK.filled())),
             )?;
         }
     }
@@ -130,7 +122,7 @@ pub(super) fn lines(
         .light_line_style(TRANSPARENT)
         .x_labels(9)
         .x_label_formatter(x_label)
-        .y_label_formatter(&|y| count(*y))
+        .y_label_formatter(&|y| (axes.y_label)(*y))
         .x_desc(axes.x)
         .y_desc(axes.y)
         .label_style(FONT)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plotters::prelude::*;
 
 use super::chart::{Axes, Bar, DrawError, Panel, Series, bars, lines};
-use super::units::bytes;
+use super::units::{bytes, count, seconds};
 use super::{Iops, Outcome, Report};
 
 const PANEL_SIZE: (u32, u32) = (960, 420);
@@ -64,7 +64,8 @@ fn panels(report: &Report) -> Vec<Draw<'_>> {
                 &Axes {
                     title: &title,
                     x: "experiment and graph",
-                    y: "kernel time [s]",
+                    y: "kernel time",
+                    y_label: seconds,
                 },
                 &times,
             )
@@ -75,12 +76,12 @@ fn panels(report: &Report) -> Vec<Draw<'_>> {
 
 /// A line for each block size if the commands in flight vary, else a bar for each.
 fn rates<'a>(rows: &[&'a Iops], title: String) -> Draw<'a> {
-    let mut by_block: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut by_block: BTreeMap<u64, Vec<(f64, &Iops)>> = BTreeMap::new();
     for row in rows {
         by_block
             .entry(row.block_bytes)
             .or_default()
-            .push((f64::from(row.in_flight), row.iops));
+            .push((f64::from(row.in_flight), *row));
     }
     let is_sweep = rows.iter().any(|row| row.in_flight != rows[0].in_flight);
     if is_sweep {
@@ -90,7 +91,7 @@ fn rates<'a>(rows: &[&'a Iops], title: String) -> Draw<'a> {
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
                 Series {
                     label: bytes(block as f64),
-                    points,
+                    points: points.into_iter().map(|(x, row)| (x, row.iops)).collect(),
                 }
             })
             .collect();
@@ -101,6 +102,7 @@ fn rates<'a>(rows: &[&'a Iops], title: String) -> Draw<'a> {
                     title: &title,
                     x: "commands in flight",
                     y: "IOPS",
+                    y_label: count,
                 },
                 &series,
                 &|x| format!("{x:.0}"),
@@ -111,7 +113,10 @@ fn rates<'a>(rows: &[&'a Iops], title: String) -> Draw<'a> {
         .into_iter()
         .map(|(block, points)| Bar {
             label: bytes(block as f64),
-            values: points.into_iter().map(|(_, iops)| iops).collect(),
+            values: points
+                .into_iter()
+                .flat_map(|(_, row)| row.runs.clone())
+                .collect(),
         })
         .collect();
     Box::new(move |panel| {
@@ -121,6 +126,7 @@ fn rates<'a>(rows: &[&'a Iops], title: String) -> Draw<'a> {
                 title: &title,
                 x: "bytes of a command",
                 y: "IOPS",
+                y_label: count,
             },
             &series,
         )
@@ -164,6 +170,7 @@ fn latencies<'a>(rows: &[&'a Iops], title: String) -> Draw<'a> {
                 title: &title,
                 x: "commands at least as fast",
                 y: "latency [µs]",
+                y_label: count,
             },
             &series,
             &percentile,

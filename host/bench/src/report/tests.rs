@@ -200,7 +200,7 @@ fn figures_have_a_panel_for_each_kind_of_result() {
         "latency [µs]",
         "99.9",
         "bfs email-enron.el.gz",
-        "kernel time [s]",
+        "kernel time",
         "</svg>",
     ] {
         assert!(bars.contains(part), "{part}");
@@ -212,6 +212,18 @@ fn figures_have_a_panel_for_each_kind_of_result() {
     ))
     .unwrap();
     assert!(sweep.contains("commands in flight") && !sweep.contains("kernel time"));
+}
+
+#[test]
+fn every_bar_is_drawn() {
+    let bars_of = |results| {
+        let drawing = draw(&report(results)).unwrap();
+        drawing
+            .matches("fill=\"#0072B2\" stroke=\"none\"/>")
+            .count()
+    };
+    assert_eq!(bars_of(vec![bfs(1.0)]), 1);
+    assert_eq!(bars_of(vec![bfs(1.0), cc()]), 2);
 }
 
 #[test]
