@@ -62,20 +62,24 @@ impl Blocks {
     ///
     /// # Errors
     /// Warp-uniform: if a lane fails, all get an error of one of the failing lanes. A buffer or
-    /// an SSD that is not there is out of range, and nothing is read.
+    /// an SSD that is not there is out of range, and nothing is read. After a time-out or an abort
+    /// the buffer is lost: its command may still write it, so later reads into it fail.
     #[inline(always)]
     pub fn read(&self, ssd: u32, block: u64, buffer: u64) -> Result<(), IoError> {
         let store = self.0;
         let desc = store.desc();
+        let index = store.home_queue(ssd);
         let outside = if buffer >= self.buffers() {
             IoError::out_of_range(buffer).to_bits()
         } else if ssd >= self.ssds().get() {
             IoError::out_of_range(u64::from(ssd)).to_bits()
+        } else if desc.block_words.at(buffer).load(Order::Acquire) == bounce::IN_FLIGHT {
+            // An earlier command for it never came back, and may still write it.
+            self.error(ErrorKind::QueueDead as u16, 0, index, block)
         } else {
             0
         };
         uniform(outside)?;
-        let index = store.home_queue(ssd);
         let finisher = Finisher {
             store,
             queue: index,
@@ -128,16 +132,20 @@ impl Blocks {
                     _ => 0,
                 };
             }
-            if queue.drain(peers, finisher) == 0 {
+            let drained = queue.drain(peers, finisher);
+            // Others' completions may come without end: then the clock is asked now and then.
+            if drained == 0 || turn % 64 == 63 {
                 let kind = patience.exhausted().map_or(0, kind_of);
                 let kind = peers.max(u32::from(kind)) as u16;
                 if kind != 0 {
                     queue.kill();
                     return self.error(kind, 0, index, block);
                 }
-                Native::pause(turn);
-                turn = turn.wrapping_add(1);
             }
+            if drained == 0 {
+                Native::pause(turn);
+            }
+            turn = turn.wrapping_add(1);
         }
     }
 

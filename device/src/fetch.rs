@@ -10,7 +10,7 @@
 
 use core::hint::black_box;
 
-use line_cache::{Failure, Look, Meta, NotPinned, Outcome};
+use line_cache::{Failure, Fetch, Look, Meta, NotPinned, Outcome};
 use nvme_queue::Patience;
 use nvme_wire::Status;
 use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Solo, Team, warp};
@@ -54,6 +54,8 @@ struct Access {
     done: bool,
     /// Version of the fetch that this access waits for: its failure is our failure.
     fetching: Option<u16>,
+    /// Slot + 1 of that fetch if this lane submitted it, or 0.
+    own_slot: u32,
     /// Commands submitted for this access, by this lane or by its group's leader.
     commands: u32,
     /// A search for a slot was in vain: the access goes round the cache.
@@ -141,6 +143,7 @@ impl Access {
             chunk: Chunk::default(),
             done: false,
             fetching: None,
+            own_slot: 0,
             commands: 0,
             beside: false,
             bounce: 0,
@@ -162,7 +165,7 @@ impl Access {
                     self.fail(failure.kind(), Status::from_bits(failure.status()));
                     return false;
                 }
-                Some(_) => self.fetching = None,
+                Some(_) => self.forget_fetch(),
             }
         }
         match desc.table.look(self.line) {
@@ -194,12 +197,16 @@ impl Access {
                 false
             }
             Look::Busy(meta) => {
-                self.fetching = Some(meta.version());
+                if self.fetching != Some(meta.version()) {
+                    self.forget_fetch();
+                    self.fetching = Some(meta.version());
+                }
                 false
             }
             Look::Failed(meta) | Look::Absent(meta) => {
                 let failure = meta.failure();
-                let waited = self.fetching.take() == Some(meta.version());
+                let waited = self.fetching == Some(meta.version());
+                self.forget_fetch();
                 let failed = matches!(meta.look(), Look::Failed(_));
                 if failed && waited && !self.may_retry(failure) {
                     self.fail(failure.kind(), Status::from_bits(failure.status()));
@@ -209,6 +216,13 @@ impl Access {
                 true
             }
         }
+    }
+
+    /// The fetch that was waited for has ended, one way or another.
+    #[inline(always)]
+    fn forget_fetch(&mut self) {
+        self.fetching = None;
+        self.own_slot = 0;
     }
 
     /// Whether a fetch that failed so is worth another command.
@@ -292,8 +306,9 @@ impl Access {
         }
         match Plan::from_word(wanting.shuffle(plan, leader)) {
             Plan::Nothing => {}
-            Plan::Fetch(_) => {
+            Plan::Fetch(slot) => {
                 self.fetching = Some(self.meta.version());
+                self.own_slot = if leader == lane { slot as u32 + 1 } else { 0 };
                 self.commands += 1;
             }
             Plan::Bounce(buffer) => {
@@ -396,8 +411,19 @@ impl Access {
         if kind == 0 || self.done {
             return;
         }
-        if self.bounce != 0 || self.commands != 0 {
+        // A command of this lane's own that does not come back: its queue is given up, its slot or
+        // buffer stays taken, and its line is nobody's, so that others may try another queue.
+        if self.bounce != 0 || self.own_slot != 0 {
             self.store.queue(self.store.home_queue(self.ssd)).kill();
+        }
+        if let (Some(version), 1..) = (self.fetching, self.own_slot) {
+            let fetch = Fetch {
+                line: self.line,
+                slot: self.own_slot - 1,
+                version,
+            };
+            let table = self.store.desc().table;
+            table.lose(fetch, Failure::new(kind, 0));
         }
         self.fail(kind, Status::from_bits(0));
     }

@@ -1,6 +1,6 @@
 //! What a miss does about its line: the plan of one lane for its group, and its submission.
 
-use line_cache::Failure;
+use line_cache::{Failure, Fetch};
 use nvme_queue::Reason;
 use warpstore_simt::{Team, warp};
 
@@ -54,7 +54,13 @@ pub(crate) fn submit<T: Team>(
         return plan;
     };
     let kind = kind_of(error.reason);
-    if let (Plan::Fetch(_), Some(fetch)) = (Plan::from_word(plan), desc.table.fetch_of(line)) {
+    if let Plan::Fetch(slot) = Plan::from_word(plan) {
+        // Exactly this fetch: it may have ended meanwhile, and the line be somebody else's.
+        let fetch = Fetch {
+            line,
+            slot: slot as u32,
+            version,
+        };
         desc.table.lose(fetch, Failure::new(kind, 0));
     }
     Plan::Error(kind).to_word()

@@ -193,7 +193,7 @@ impl Store {
     /// The bound of a wait that begins now.
     #[inline(always)]
     pub(crate) fn patience(self) -> Patience<Native> {
-        self.patience_until(Native::now_ns() + self.desc().timeout_ns)
+        self.patience_until(Native::now_ns().saturating_add(self.desc().timeout_ns))
     }
 
     /// The bound of a wait that ends at `deadline_ns`.

@@ -91,7 +91,7 @@ impl StoreMemory {
                 count: errors.cell(0),
                 records: errors.cells(8, ERROR_RECORDS * 2),
             },
-            timeout_ns: config.timeout.as_nanos() as u64,
+            timeout_ns: u64::try_from(config.timeout.as_nanos()).unwrap_or(u64::MAX),
         };
         let description = builder.near(size_of::<StoreDesc>() as u64)?;
         description.write_plain(0, &desc)?;

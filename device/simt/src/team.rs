@@ -35,8 +35,8 @@ pub trait Team: Copy {
     fn max(self, value: u32) -> u32;
     /// Waits for all lanes; what they wrote before is seen by all after.
     fn sync(self);
-    /// The team of the lanes in `mask`, a subset that holds this lane. Meanwhile the others of
-    /// the team wait in a [`Team::sync`].
+    /// The team of the lanes in `mask`, a subset that holds this lane. Meanwhile the others wait
+    /// in a collective of the whole team.
     fn part(self, mask: u32) -> Self;
 }
 
