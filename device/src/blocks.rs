@@ -57,8 +57,8 @@ impl Blocks {
     }
 
     /// Reads block `block` (in blocks from the store's first LBA) of SSD `ssd` into `buffer`, which
-    /// is below [`Blocks::buffers`], and waits for it. Collective over the whole warp, each lane with a block and a buffer of its
-    /// own.
+    /// is below [`Blocks::buffers`], and waits for it. Collective over the whole warp, each lane
+    /// with a block and a buffer of its own.
     ///
     /// # Errors
     /// Warp-uniform: if a lane fails, all get an error of one of the failing lanes. A buffer or

@@ -123,61 +123,36 @@ impl<T: Word, S: Scope> LoomCell<T, S> {
     }
 }
 
-fn both(order: Order) -> Ordering {
-    match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Acquire => Ordering::Acquire,
-        Order::Release => Ordering::Release,
-        Order::AcqRel => Ordering::AcqRel,
-    }
-}
-
-fn loading(order: Order) -> Ordering {
-    if order == Order::Relaxed {
-        Ordering::Relaxed
-    } else {
-        Ordering::Acquire
-    }
-}
-
-fn storing(order: Order) -> Ordering {
-    if order == Order::Relaxed {
-        Ordering::Relaxed
-    } else {
-        Ordering::Release
-    }
-}
-
 impl<T: Word, S: Scope> Cell<T> for LoomCell<T, S> {
     fn load(self, order: Order) -> T {
-        from_u64(on_word!(self, load(; loading(order))))
+        from_u64(on_word!(self, load(; order.loading())))
     }
     fn store(self, value: T, order: Order) {
         let value = to_u64(value);
         match &*self.word() {
-            Atomic::Narrow(word) => word.store(value as u32, storing(order)),
-            Atomic::Wide(word) => word.store(value, storing(order)),
+            Atomic::Narrow(word) => word.store(value as u32, order.storing()),
+            Atomic::Wide(word) => word.store(value, order.storing()),
         }
     }
     fn compare_exchange(self, current: T, new: T, order: Order) -> Result<T, T> {
         let (old, new) = (to_u64(current), to_u64(new));
         let result = match &*self.word() {
             Atomic::Narrow(word) => word
-                .compare_exchange(old as u32, new as u32, both(order), Ordering::Relaxed)
+                .compare_exchange(old as u32, new as u32, order.both(), Ordering::Relaxed)
                 .map(u64::from)
                 .map_err(u64::from),
-            Atomic::Wide(word) => word.compare_exchange(old, new, both(order), Ordering::Relaxed),
+            Atomic::Wide(word) => word.compare_exchange(old, new, order.both(), Ordering::Relaxed),
         };
         result.map(from_u64).map_err(from_u64)
     }
     fn fetch_add(self, value: T, order: Order) -> T {
-        from_u64(on_word!(self, fetch_add(to_u64(value); both(order))))
+        from_u64(on_word!(self, fetch_add(to_u64(value); order.both())))
     }
     fn fetch_or(self, value: T, order: Order) -> T {
-        from_u64(on_word!(self, fetch_or(to_u64(value); both(order))))
+        from_u64(on_word!(self, fetch_or(to_u64(value); order.both())))
     }
     fn fetch_and(self, value: T, order: Order) -> T {
-        from_u64(on_word!(self, fetch_and(to_u64(value); both(order))))
+        from_u64(on_word!(self, fetch_and(to_u64(value); order.both())))
     }
 }
 
@@ -202,7 +177,7 @@ impl Platform for Loom {
 
     fn fence<S: Scope>(order: Order) {
         if order != Order::Relaxed {
-            fence(both(order));
+            fence(order.both());
         }
     }
     fn ring(doorbell: LoomCell<u32, System>, value: u32) {

@@ -31,28 +31,32 @@ pub trait MachineWord: Sized {
     unsafe fn fetch_and<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self;
 }
 
-fn both(order: Order) -> Ordering {
-    match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Acquire => Ordering::Acquire,
-        Order::Release => Ordering::Release,
-        Order::AcqRel => Ordering::AcqRel,
+// The orders as the host's atomics name them.
+impl Order {
+    /// For a read-modify-write operation or a fence.
+    pub const fn both(self) -> Ordering {
+        match self {
+            Self::Relaxed => Ordering::Relaxed,
+            Self::Acquire => Ordering::Acquire,
+            Self::Release => Ordering::Release,
+            Self::AcqRel => Ordering::AcqRel,
+        }
     }
-}
 
-fn loading(order: Order) -> Ordering {
-    if order == Order::Relaxed {
-        Ordering::Relaxed
-    } else {
-        Ordering::Acquire
+    /// For a load, which cannot release.
+    pub const fn loading(self) -> Ordering {
+        match self {
+            Self::Relaxed => Ordering::Relaxed,
+            _ => Ordering::Acquire,
+        }
     }
-}
 
-fn storing(order: Order) -> Ordering {
-    if order == Order::Relaxed {
-        Ordering::Relaxed
-    } else {
-        Ordering::Release
+    /// For a store, which cannot acquire.
+    pub const fn storing(self) -> Ordering {
+        match self {
+            Self::Relaxed => Ordering::Relaxed,
+            _ => Ordering::Release,
+        }
     }
 }
 
@@ -63,13 +67,13 @@ macro_rules! machine_word {
             unsafe fn load<S: Scope>(at: *mut Self, order: Order) -> Self {
                 schedule::interleave();
                 // SAFETY: the caller vouches for the address.
-                unsafe { <$atomic>::from_ptr(at) }.load(loading(order))
+                unsafe { <$atomic>::from_ptr(at) }.load(order.loading())
             }
             #[inline]
             unsafe fn store<S: Scope>(at: *mut Self, value: Self, order: Order) {
                 schedule::interleave();
                 // SAFETY: the caller vouches for the address.
-                unsafe { <$atomic>::from_ptr(at) }.store(value, storing(order));
+                unsafe { <$atomic>::from_ptr(at) }.store(value, order.storing());
             }
             #[inline]
             unsafe fn compare_exchange<S: Scope>(
@@ -81,7 +85,7 @@ macro_rules! machine_word {
                 schedule::interleave();
                 // SAFETY: the caller vouches for the address.
                 let word = unsafe { <$atomic>::from_ptr(at) };
-                match word.compare_exchange(old, new, both(order), Ordering::Relaxed) {
+                match word.compare_exchange(old, new, order.both(), Ordering::Relaxed) {
                     Ok(found) | Err(found) => found,
                 }
             }
@@ -89,19 +93,19 @@ macro_rules! machine_word {
             unsafe fn fetch_add<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self {
                 schedule::interleave();
                 // SAFETY: the caller vouches for the address.
-                unsafe { <$atomic>::from_ptr(at) }.fetch_add(value, both(order))
+                unsafe { <$atomic>::from_ptr(at) }.fetch_add(value, order.both())
             }
             #[inline]
             unsafe fn fetch_or<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self {
                 schedule::interleave();
                 // SAFETY: the caller vouches for the address.
-                unsafe { <$atomic>::from_ptr(at) }.fetch_or(value, both(order))
+                unsafe { <$atomic>::from_ptr(at) }.fetch_or(value, order.both())
             }
             #[inline]
             unsafe fn fetch_and<S: Scope>(at: *mut Self, value: Self, order: Order) -> Self {
                 schedule::interleave();
                 // SAFETY: the caller vouches for the address.
-                unsafe { <$atomic>::from_ptr(at) }.fetch_and(value, both(order))
+                unsafe { <$atomic>::from_ptr(at) }.fetch_and(value, order.both())
             }
         }
     };
@@ -114,7 +118,7 @@ machine_word!(u64, AtomicU64);
 pub fn fence<S: Scope>(order: Order) {
     schedule::interleave();
     if order != Order::Relaxed {
-        atomic_fence(both(order));
+        atomic_fence(order.both());
     }
 }
 
