@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{BlocksConfig, Configuration, Medium, Profile, Session, SsdConfig, Target};
 
 /// Sums the elements of each row; rows are given by `offsets`.
 #[kernel]
@@ -246,4 +246,56 @@ fn an_aborted_session_ends_waits_with_the_reason() {
 fn memory_that_cannot_be_is_refused() {
     let session = Session::open(configuration(), "").unwrap();
     assert!(session.memory::<u64>(u64::MAX / 4).is_err());
+}
+
+/// Lets one warp read block 0 into a buffer for each of its lanes.
+#[kernel]
+fn read_block(blocks: Blocks, reader: u64, first_buffer: u64) -> Result<(), IoError> {
+    if thread::index_1d() / 32 == reader {
+        blocks.read(0, 0, first_buffer + u64::from(warp::lane_id()))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_buffer_whose_command_never_came_back_is_refused() {
+    let _alone = alone();
+    // Completions come long after the deadline.
+    let profile = Profile {
+        occupation_ns: [1; 4],
+        min_latency_ns: [2_000_000_000; 2],
+        ..Profile::IDEAL
+    };
+    let ssd = SsdConfig {
+        profile,
+        ..configuration().ssd
+    };
+    let session = Session::open(
+        Configuration {
+            ssd,
+            blocks: Some(BlocksConfig {
+                count: 64,
+                bytes: 512,
+            }),
+            timeout: Duration::from_millis(20),
+            ..configuration()
+        },
+        "",
+    )
+    .unwrap();
+    let config = session.fill(&read_block).unwrap();
+    let read = |reader: u64, first_buffer: u64| {
+        let args = (session.blocks(), reader, first_buffer);
+        session
+            .launch(&read_block, config, args)
+            .unwrap_err()
+            .to_string()
+    };
+    let text = read(0, 0);
+    assert!(text.contains("before the deadline"), "{text}");
+    // The other warp's queue is alive, but these buffers may still be written.
+    let text = read(1, 0);
+    assert!(text.contains("was given up"), "{text}");
+    let text = read(1, 32);
+    assert!(text.contains("before the deadline"), "{text}");
 }
