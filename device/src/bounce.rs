@@ -8,9 +8,10 @@
 use core::num::NonZeroU32;
 
 use nvme_wire::Status;
-use warpstore_simt::{Cell, Cells, Order, thread};
+use warpstore_simt::{Cell, Cells, Device, NativeCells, Order, thread};
 
-use crate::store::StoreDesc;
+/// One word a buffer.
+type Words = NativeCells<u64, Device>;
 
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
@@ -39,17 +40,17 @@ pub(crate) const fn status_of(word: u64) -> Option<Status> {
     }
 }
 
-/// Takes a free buffer, or none if a few probes found none. Per lane.
+/// Takes a free one of `count` buffers, or none if a few probes found none. Per lane.
 #[inline(always)]
-pub(crate) fn take(desc: &StoreDesc, attempt: u32) -> Option<u64> {
-    let count = NonZeroU32::new(desc.bounce.count)?;
+pub(crate) fn take(words: Words, count: u32, attempt: u32) -> Option<u64> {
+    let count = NonZeroU32::new(count)?;
     // 32 bits: a 64-bit remainder is a call on the GPU.
     let start = (thread::index_1d() as u32).wrapping_add(attempt.wrapping_mul(PROBES));
     let mut next = start % count;
     for _ in 0..PROBES {
         let buffer = u64::from(next);
         next = if next + 1 < count.get() { next + 1 } else { 0 };
-        let word = desc.bounce_words.at(buffer);
+        let word = words.at(buffer);
         // Ordering: [BB-1] acquire pairs with the release in `put_back`: the last owner has read
         // the buffer before the controller writes it again.
         if word.load(Order::Relaxed) == FREE
@@ -63,13 +64,18 @@ pub(crate) fn take(desc: &StoreDesc, attempt: u32) -> Option<u64> {
 
 /// Gives a buffer back. No command for it is in flight.
 #[inline(always)]
-pub(crate) fn put_back(desc: &StoreDesc, buffer: u64) {
+pub(crate) fn put_back(words: Words, buffer: u64) {
     // Ordering: [BB-1].
-    desc.bounce_words.at(buffer).store(FREE, Order::Release);
+    words.at(buffer).store(FREE, Order::Release);
 }
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
+    use warpstore_simt::{Native, Platform};
+
     use super::*;
 
     #[test]
@@ -82,5 +88,46 @@ mod tests {
             status_of(settled_word(Status::from_bits(0))),
             Some(Status::from_bits(0))
         );
+    }
+
+    /// Lanes that use `words` in turn; how often two had one buffer at once.
+    #[allow(unsafe_code, reason = "cells are raw addresses")]
+    fn clashes(seed: u64) -> u64 {
+        let memory = [AtomicU64::new(FREE), AtomicU64::new(FREE)];
+        // SAFETY: two atomic words that outlive the launch. They are adjacent, as an array's are.
+        let words: Words = unsafe { NativeCells::new(memory.as_ptr().cast_mut().cast(), 2) };
+        let users = [AtomicU64::new(0), AtomicU64::new(0)];
+        let (taken, clashes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let lane = || {
+            for attempt in 0..20 {
+                let Some(buffer) = take(words, 2, attempt) else {
+                    continue;
+                };
+                let user = &users[buffer as usize];
+                taken.fetch_add(1, Ordering::Relaxed);
+                clashes.fetch_add(user.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+                Native::pause(attempt);
+                user.fetch_sub(1, Ordering::Relaxed);
+                put_back(words, buffer);
+            }
+        };
+        let grid = Grid {
+            grid_dim: 1,
+            block_dim: 32,
+        };
+        let workers = Workers {
+            threads: 1,
+            resident_blocks: 1,
+        };
+        launch(grid, workers, Interleaving::Seeded(seed), &lane).unwrap();
+        assert!(taken.into_inner() > 2, "hardly any buffer was taken");
+        clashes.into_inner()
+    }
+
+    #[test]
+    fn a_buffer_has_one_user_at_a_time() {
+        for seed in 0..50 {
+            assert_eq!(clashes(seed), 0, "with seed {seed}");
+        }
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn let_go(store: Store, line: u64, held: Chunk) {
     if held.high == 0 {
         store.desc().table.unpin(line);
     } else {
-        bounce::put_back(store.desc(), held.low);
+        bounce::put_back(store.desc().bounce_words, held.low);
     }
 }
 
@@ -340,7 +340,7 @@ impl Access {
             // Every slot is in use: a search in each turn would only slow those that use them.
             self.beside = true;
         }
-        match bounce::take(desc, turn) {
+        match bounce::take(desc.bounce_words, desc.bounce.count, turn) {
             Some(buffer) => Plan::Bounce(buffer),
             None => Plan::Nothing,
         }
@@ -377,7 +377,7 @@ impl Access {
         // All have read before the leader gives the buffer back.
         team.sync();
         if collects && !keeps && warp::leader(self.group) == warp::lane_id() {
-            bounce::put_back(desc, buffer);
+            bounce::put_back(desc.bounce_words, buffer);
         }
     }
 
