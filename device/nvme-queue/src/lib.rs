@@ -47,7 +47,10 @@
 //! itself. Whoever takes a mark clears it, and a group that turns publisher clears its own; so
 //! at any time a mark that is not `EMPTY` belongs to a group that waits now, and no mark of an
 //! earlier lap can publish an SQE that is not written. Marks of waiting groups do not collide:
-//! their first slots are free for their laps, so they lie less than `depth` beyond `tail`.
+//! their first slots are free for their laps, so they lie less than `depth` beyond the last
+//! doorbell. `tail` may lie further back, since it is stored after the doorbell, and the commands
+//! in between may be done by then. So a group counts as published when `tail` has passed it, and
+//! in no other case.
 //!
 //! **Nobody waits for an owner.** Whoever drains finishes: the tag says what to do, and every
 //! turn of every wait drains. After the ticket there are two exits: published, or the queue is

@@ -20,6 +20,13 @@ pub trait Ticket: Copy + 'static {
     fn wrap(index: u64) -> u64 {
         index & (u64::MAX >> (64 - Self::BITS))
     }
+
+    /// True if the difference of two indices, reduced, leads forward: the way round the counter
+    /// is shorter so.
+    #[inline(always)]
+    fn is_forward(difference: u64) -> bool {
+        difference >> (Self::BITS - 1) == 0
+    }
 }
 
 /// Indices that never repeat: at 10^9 commands a second 2^63 last for 292 years.
@@ -279,6 +286,9 @@ mod tests {
         prop_assert_eq!(ring.slot_of_cid(cid), Some(ring.slot(index)));
         prop_assert!(ring.is_generation(cid, ring.in_flight(index)));
         prop_assert!(!ring.is_generation(cid, ring.in_flight(next_lap)));
+        let ahead = next_lap.wrapping_sub(index);
+        prop_assert!(W::is_forward(W::wrap(ahead)));
+        prop_assert!(!W::is_forward(W::wrap(ahead.wrapping_neg())));
         Ok(())
     }
 

@@ -168,8 +168,10 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
             self.publish_until(self.take_marks(end));
             return true;
         }
-        // A group that waits lies less than a ring beyond `tail`: its first slot is free for it.
-        let waiting = until_turn < self.shape.depth();
+        // [SQ-9] Waiting unless `tail` has passed it, however far `tail` is behind: the publisher
+        // before may have rung, its commands be done and their slots ours, and `tail` still wait
+        // for its store.
+        let waiting = W::is_forward(until_turn);
         if waiting && !marked {
             // Ordering: [SQ-2] pairs with the publisher's fence: our entries come before it.
             self.mark(group.start).store(end, Order::Release);

@@ -118,7 +118,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn patience() -> Patience<Native> {
     Patience {
         deadline_ns: u64::MAX,
-        abort: word(),
+        abort: word(0),
     }
 }
 

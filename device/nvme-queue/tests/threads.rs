@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use controller::{Controller, command};
-use nvme_queue::{Completion, Finish, Patience, Wide};
-use pair::{Pair, word};
+use nvme_queue::{Completion, EMPTY, FAULT_WORDS, Finish, Patience, Queue, Shape, Wide, Words};
+use pair::{Pair, word, words};
 use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
 use warpstore_simt::{
-    Cell, Lanes, Native, NativeCell, Order, Platform, Solo, System, thread, warp,
+    Cell, Cells, Lanes, Native, NativeCell, Order, Platform, Solo, System, thread, warp,
 };
 
 /// How often each command was finished, by serial number.
@@ -77,7 +77,7 @@ fn every_command_completes_once(depth: u32, grid: Grid, rounds: u64, seed: u64) 
     let deadline_ns = Native::now_ns() + LIMIT.as_nanos() as u64;
     let patience = Patience {
         deadline_ns,
-        abort: word(),
+        abort: word(0),
     };
     let stop = AtomicBool::new(false);
     let launched = std::thread::scope(|scope| {
@@ -185,4 +185,51 @@ fn a_deep_ring_takes_more_lanes_than_slots() {
         2,
         5,
     );
+}
+
+/// Words of a ring of four in which commands 0 to 3 went by, but whose publisher has not come to
+/// store `tail`: 0 and 1 are done, 2 and 3 wait for it.
+fn with_a_tail_behind() -> Words<Native> {
+    Words {
+        ticket: word(4),
+        tail: word(0),
+        cq_head: word(2 << 1),
+        dead: word(0),
+        rung: word(2),
+        faults: words(&[0; FAULT_WORDS as usize]),
+        state: words(&[2, 2, 1, 1]),
+        mark: words(&[EMPTY; 4]),
+        tag: words(&[0; 4]),
+        sq: words(&[0; 4 * 8]),
+        // The phases of the first lap's two CQEs.
+        cq: words(&[0, 1 << 48, 0, 1 << 48, 0, 0, 0, 0]),
+        sq_doorbell: word(2),
+        cq_doorbell: word(2),
+    }
+}
+
+/// [SQ-9]
+#[test]
+fn a_tail_behind_its_doorbell_has_published_nobody_else() {
+    let words = with_a_tail_behind();
+    let queue: Queue<Native> = Queue::new(words, Shape::new(4, u32::MAX).unwrap(), 3);
+    let ledger = Ledger(vec![AtomicU32::new(0)]);
+    let patience = Patience {
+        deadline_ns: Native::now_ns() + LIMIT.as_nanos() as u64,
+        abort: word(0),
+    };
+    let mark = words.mark.at(0);
+    std::thread::scope(|scope| {
+        let fifth = scope.spawn(|| queue.submit(Solo, command(0), 0, &ledger, &patience));
+        while mark.load(Order::Acquire) == EMPTY {
+            assert!(!fifth.is_finished(), "nobody has rung for command 4");
+            std::thread::yield_now();
+        }
+        // The publisher goes on, and then the groups of commands 2 and 3.
+        words.tail.store(4, Order::Release);
+        fifth.join().unwrap().unwrap();
+    });
+    assert_eq!(words.sq_doorbell.load(Order::Relaxed), 1);
+    assert_eq!(words.tail.load(Order::Relaxed), 5);
+    assert_eq!(mark.load(Order::Relaxed), EMPTY);
 }
