@@ -2,17 +2,19 @@
 
 mod controller;
 mod pair;
+mod words;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use controller::{Controller, command};
 use nvme_queue::{Completion, EMPTY, FAULT_WORDS, Finish, Patience, Queue, Shape, Wide, Words};
-use pair::{Pair, word, words};
+use pair::{Pair, word};
 use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
 use warpstore_simt::{
     Cell, Cells, Lanes, Native, NativeCell, Order, Platform, Solo, System, thread, warp,
 };
+use words::words;
 
 /// How often each command was finished, by serial number.
 struct Ledger(Vec<AtomicU32>);

@@ -6,7 +6,7 @@
 // UNSAFETY: descriptors and handles name the allocations of a `Pair`, which keeps them.
 
 use nvme_queue::{Layout, Queue, RingAddresses, Shape, Ticket};
-use warpstore_simt::{Cell, Cells, Native, NativeCell, NativeCells, Order, Scope, Word};
+use warpstore_simt::{Native, NativeCell, NativeCells, Scope, Word};
 
 use crate::controller::{Controller, Rings, SQID};
 
@@ -80,17 +80,6 @@ impl<W: Ticket> Pair<W> {
 pub fn word<T: Word, S: Scope>(value: T) -> NativeCell<T, S> {
     // SAFETY: a leaked allocation is valid for ever.
     unsafe { NativeCell::new(Box::leak(Box::new(value))) }
-}
-
-/// Words that nobody but this test knows, never freed, aligned for pairs.
-pub fn words<S: Scope>(values: &[u64]) -> NativeCells<u64, S> {
-    let memory = Vec::leak(vec![Line([0; 128]); values.len().div_ceil(16)]);
-    // SAFETY: a leaked allocation of at least as many words is valid for ever.
-    let cells = unsafe { NativeCells::new(memory.as_mut_ptr().cast(), values.len() as u64) };
-    for (index, &value) in (0..).zip(values) {
-        cells.at(index).store(value, Order::Relaxed);
-    }
-    cells
 }
 
 fn pointer<T>(address: u64) -> *mut T {
