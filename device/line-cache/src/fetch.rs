@@ -144,7 +144,7 @@ impl<P: Platform> LineTable<P> {
     /// Turns the word of `fetch` into `after`, whatever the hint is. The finisher of a late
     /// completion and whoever gives the fetch up may both come here: one wins ([LC-5]).
     #[inline(always)]
-    fn end(self, fetch: Fetch, after: Meta) -> bool {
+    pub(crate) fn end(self, fetch: Fetch, after: Meta) -> bool {
         let cell = self.meta.at(fetch.line);
         let busy = Meta::busy(fetch.version, fetch.slot);
         let mut expected = busy.bits();
@@ -158,11 +158,10 @@ impl<P: Platform> LineTable<P> {
         }
     }
 
-    /// Gives up a claim that found no slot. The access goes round the cache.
+    /// Gives up a claim that got no slot: none was found, or the line was written round the cache.
     #[inline(always)]
     pub fn release_claim(self, claim: Claim) {
-        // Ordering: [LC-8] relaxed; a read-modify-write continues the release that the claim
-        // acquired.
-        self.meta.at(claim.line).fetch_and(!BUSY, Order::Relaxed);
+        // Ordering: [LC-8], [WB-5] what was done to the line on the SSD, before the next claim.
+        self.meta.at(claim.line).fetch_and(!BUSY, Order::Release);
     }
 }

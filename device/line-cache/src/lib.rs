@@ -24,6 +24,11 @@
 //! | BUSY → FAILED, version + 1 | [`LineTable::lose`] | compare-exchange | the winner, if its submission was cut off |
 //! | BUSY → INVALID | [`LineTable::release_claim`] | and | the winner, if it found no slot |
 //! | VALID → INVALID, version + 1 | [`LineTable::victim`] | compare-exchange | anyone who needs a slot; line unpinned, clean, not referenced lately |
+//! | DIRTY set | [`LineTable::soil`] | or | whoever has pinned the line and written into it |
+//! | DIRTY → CLEANING | [`LineTable::victim`], [`LineTable::begin_clean`] | compare-exchange | anyone who needs the slot or flushes; one wins |
+//! | CLEANING cleared | [`LineTable::cleaned`] | and | whoever drained the write's completion |
+//! | CLEANING → DIRTY | [`LineTable::clean_failed`] | or, and | the same, if the write failed |
+//! | BUSY → VALID, DIRTY | [`LineTable::publish_written`] | compare-exchange | the claimant that wrote the whole line |
 //! | pins ± 1 | [`LineTable::pin`], [`LineTable::unpin`] | compare-exchange on VALID; add | anyone; whoever pinned |
 //! | REF set, cleared | [`LineTable::touch`], [`LineTable::victim`] | or; and | anyone, in any state: REF is a hint |
 //!
@@ -37,23 +42,26 @@
 //! ends by the hand of whoever drains the completion, which may be the reader itself: the holder
 //! of BUSY either has a command in flight or is between `claim` and its submission, where it
 //! waits for no line and no slot ([`LineTable::victim`] takes a bounded number of steps and then
-//! gives up, upon which the claim is released and the access goes round the cache). A pin never
-//! makes anyone wait; it only makes the clock pass on. So no circle contains the cache.
+//! gives up, upon which the claim is released and the access goes round the cache). A write that
+//! goes round the cache keeps the claim, and waits for its own two commands and nothing else. A pin
+//! never makes anyone wait; it only makes the clock pass on, and so does CLEANING. So no circle
+//! contains the cache.
 //!
-//! Rules kept: `[LC-1]` to `[LC-9]` and `[HW-1]` of docs/memory-model.md.
+//! Rules kept: `[LC-1]` to `[LC-9]`, `[WB-1]` to `[WB-6]` and `[HW-1]` of docs/memory-model.md.
 //!
 //! What this does not do: I/O, waiting, deadlines, the bytes of a line, what a failure means.
-//! Written lines add two bits that exist already: DIRTY and CLEANING, which the clock respects.
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod clean;
 mod clock;
 mod fetch;
 mod meta;
 mod pin;
 mod table;
 
-pub use clock::SlotClaim;
+pub use clean::Cleaning;
+pub use clock::{Found, SlotClaim};
 pub use fetch::{Claim, Fetch};
 pub use meta::{Failure, Look, MAX_PINS, MAX_SLOTS, Meta, State, VERSIONS};
 pub use pin::NotPinned;

@@ -30,8 +30,8 @@ const INVALID: u64 = 0b00;
 pub(crate) const BUSY: u64 = 0b01;
 const FAILED: u64 = 0b10;
 const VALID: u64 = 0b11;
-const DIRTY: u64 = 1 << 2;
-const CLEANING: u64 = 1 << 3;
+pub(crate) const DIRTY: u64 = 1 << 2;
+pub(crate) const CLEANING: u64 = 1 << 3;
 pub(crate) const REF: u64 = 1 << 4;
 const PIN_SHIFT: u32 = 5;
 pub(crate) const PIN_ONE: u64 = 1 << PIN_SHIFT;
@@ -110,6 +110,18 @@ impl Meta {
         self.0 & REF != 0
     }
 
+    /// Whether the slot holds bytes that are newer than the SSD's and that no write carries yet.
+    #[inline(always)]
+    pub const fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// Whether a write of the line is in flight.
+    #[inline(always)]
+    pub const fn is_cleaning(self) -> bool {
+        self.0 & CLEANING != 0
+    }
+
     /// Why the last fetch failed. Meaningful while FAILED.
     #[inline(always)]
     pub const fn failure(self) -> Failure {
@@ -147,6 +159,21 @@ impl Meta {
         (self.0 & (SLOT | PINS | DIRTY | CLEANING | STATE)) == expected
     }
 
+    /// Whether a write of the line may begin: it is there, in `slot`, its bytes are newer than the
+    /// SSD's, and no write of it is in flight ([WB-2]).
+    #[inline(always)]
+    pub(crate) const fn may_be_cleaned(self, slot: u32) -> bool {
+        let expected = Self::slot_bits(slot) | VALID | DIRTY;
+        (self.0 & (SLOT | DIRTY | CLEANING | STATE)) == expected
+    }
+
+    /// The word once a write of the line has begun: whatever is written from now on is for
+    /// another one ([WB-3]).
+    #[inline(always)]
+    pub(crate) const fn cleaning(self) -> Self {
+        Self((self.0 & !DIRTY) | CLEANING)
+    }
+
     /// The word after an eviction: not resident, next version ([LC-3]).
     #[inline(always)]
     pub(crate) const fn evicted(self) -> Self {
@@ -167,6 +194,12 @@ impl Meta {
     #[inline(always)]
     pub(crate) const fn valid(version: u16, slot: u32) -> Self {
         Self::word(VALID | REF, version, slot)
+    }
+
+    /// A resident line whose bytes did not come from the SSD.
+    #[inline(always)]
+    pub(crate) const fn written(version: u16, slot: u32) -> Self {
+        Self::word(VALID | REF | DIRTY, version, slot)
     }
 
     #[inline(always)]
@@ -285,7 +318,13 @@ mod tests {
             prop_assert_eq!(meta.pins(), pins);
             prop_assert_eq!(meta.is_referenced(), referenced);
             prop_assert!(meta.same_bytes(valid(version, slot)));
+            prop_assert_eq!((meta.is_dirty(), meta.is_cleaning()), (dirty, cleaning));
             prop_assert_eq!(meta.may_leave(slot), pins == 0 && !dirty && !cleaning);
+            prop_assert_eq!(meta.may_be_cleaned(slot), dirty && !cleaning);
+            prop_assert!(!meta.may_be_cleaned(slot ^ 1));
+            let begun = meta.cleaning();
+            prop_assert!(begun.is_cleaning() && !begun.is_dirty() && begun.same_bytes(meta));
+            prop_assert_eq!((begun.pins(), begun.is_referenced()), (pins, referenced));
             prop_assert!(!meta.may_leave(slot ^ 1));
             prop_assert_eq!(meta.evicted(), invalid((version + 1) % VERSIONS));
         }

@@ -81,8 +81,14 @@ impl<P: Platform> LineTable<P> {
     /// What the line is doing, by one relaxed load: enough to decide, not to read the bytes.
     #[inline(always)]
     pub fn look(self, line: u64) -> Look {
+        self.peek(line).look()
+    }
+
+    /// The line's word, by one relaxed load.
+    #[inline(always)]
+    pub fn peek(self, line: u64) -> Meta {
         // Ordering: relaxed; whoever goes on to the bytes opens, pins or waits.
-        Meta::from_bits(self.meta.at(line).load(Order::Relaxed)).look()
+        Meta::from_bits(self.meta.at(line).load(Order::Relaxed))
     }
 
     /// Begins an optimistic read: returns the line's word. If it is a hit, load what you need

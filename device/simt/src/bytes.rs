@@ -1,5 +1,5 @@
-//! Data of cache lines: bytes that a controller or another lane may be overwriting, read in whole
-//! elements.
+//! Data of cache lines: bytes that a controller or another lane may be reading or overwriting, read
+//! and written in whole elements.
 #![allow(
     unsafe_code,
     reason = "handles are raw addresses of memory that other agents write"
@@ -14,8 +14,8 @@ use crate::{Order, Scope};
 
 /// `len` bytes from a raw address on. `repr(C)`: may stand in kernel parameters.
 ///
-/// Loads are relaxed and one instruction each, so an element is never torn (16-byte ones are read
-/// as two 8-byte halves on the host, and no hardware promises more). They order nothing: the
+/// Loads and stores are relaxed and one instruction each, so an element is never torn (16-byte ones
+/// are two 8-byte halves on the host, and no hardware promises more). They order nothing: the
 /// protocol around them does.
 ///
 /// Offsets are in bytes and a multiple of the access size. An offset that is not, or whose
@@ -46,8 +46,9 @@ impl<S: Scope> NativeBytes<S> {
     /// Takes `len` bytes from `address` on.
     ///
     /// # Safety
-    /// `address` is 16-byte aligned and its `len` bytes are valid for reads by this agent as long
-    /// as the handle or a copy is used, and written by others only atomically or across a fence.
+    /// `address` is 16-byte aligned and its `len` bytes are valid for reads and writes by this agent
+    /// as long as the handle or a copy is used, and accessed by others only atomically or across a
+    /// fence.
     /// `len` is at least the size of every access made.
     #[inline(always)]
     pub const unsafe fn new(address: *mut u8, len: u64) -> Self {
@@ -123,5 +124,54 @@ impl<S: Scope> NativeBytes<S> {
     pub fn load_u128(self, offset: u64) -> [u64; 2] {
         // SAFETY: as in load_u8.
         unsafe { machine::load_pair::<S>(self.element(offset, 16).cast()) }
+    }
+
+    /// Writes the byte at `offset`.
+    #[inline(always)]
+    pub fn store_u8(self, offset: u64, value: u8) {
+        // SAFETY: as in load_u8.
+        unsafe { machine::store_u8::<S>(self.element(offset, 1), value) }
+    }
+
+    /// Writes the 2 bytes from `offset` on, little-endian.
+    #[inline(always)]
+    pub fn store_u16(self, offset: u64, value: u16) {
+        // SAFETY: as in load_u8.
+        unsafe { machine::store_u16::<S>(self.element(offset, 2).cast(), value) }
+    }
+
+    /// Writes the 4 bytes from `offset` on, little-endian.
+    #[inline(always)]
+    pub fn store_u32(self, offset: u64, value: u32) {
+        // SAFETY: as in load_u8.
+        unsafe { u32::store::<S>(self.element(offset, 4).cast(), value, Order::Relaxed) }
+    }
+
+    /// Writes the 8 bytes from `offset` on, little-endian.
+    #[inline(always)]
+    pub fn store_u64(self, offset: u64, value: u64) {
+        // SAFETY: as in load_u8.
+        unsafe { u64::store::<S>(self.element(offset, 8).cast(), value, Order::Relaxed) }
+    }
+
+    /// Writes the 16 bytes from `offset` on, little-endian, given as low and high half.
+    #[inline(always)]
+    pub fn store_u128(self, offset: u64, value: [u64; 2]) {
+        // SAFETY: as in load_u8.
+        unsafe { machine::store_pair::<S>(self.element(offset, 16).cast(), value) }
+    }
+
+    /// Adds to the 4 bytes from `offset` on, wrapping, in one step; returns the old value.
+    #[inline(always)]
+    pub fn fetch_add_u32(self, offset: u64, value: u32) -> u32 {
+        // SAFETY: as in load_u8.
+        unsafe { u32::fetch_add::<S>(self.element(offset, 4).cast(), value, Order::Relaxed) }
+    }
+
+    /// Adds to the 8 bytes from `offset` on, wrapping, in one step; returns the old value.
+    #[inline(always)]
+    pub fn fetch_add_u64(self, offset: u64, value: u64) -> u64 {
+        // SAFETY: as in load_u8.
+        unsafe { u64::fetch_add::<S>(self.element(offset, 8).cast(), value, Order::Relaxed) }
     }
 }

@@ -5,167 +5,14 @@
 //! another incarnation's, are a torn read. The thread that fills a slot plays the controller
 //! too: its fence is the one before the doorbell.
 
-use line_cache::{Claim, Failure, Fetch, LineTable, Look, Meta, Outcome, ReadOrder, SlotClaim};
+mod cache;
+mod writes;
+
+use cache::{Cache, PARTIAL, check, race, value};
+use line_cache::{Failure, Look, Outcome, ReadOrder, SlotClaim};
 use loom::thread;
-use warpstore_loom::{Loom, LoomCells, cell, cells, explore};
-use warpstore_simt::{Cell, Cells, Device, Order, Platform};
-
-/// Bytes of a fetch that the controller gave up half-way.
-const PARTIAL: u64 = 999;
-
-#[derive(Clone, Copy)]
-struct Cache {
-    table: LineTable<Loom>,
-    meta: LoomCells<u64, Device>,
-    data: LoomCells<u64, Device>,
-}
-
-fn value(line: u64, version: u16) -> u64 {
-    100 * (line + 1) + u64::from(version)
-}
-
-impl Cache {
-    fn new(lines: usize, slots: usize) -> Self {
-        Self::ordered(lines, slots, ReadOrder::Strict)
-    }
-
-    fn ordered(lines: usize, slots: usize, order: ReadOrder) -> Self {
-        let meta = cells(&vec![0; lines]);
-        let owner = cells(&vec![0; slots]);
-        let table = LineTable::new(meta, owner, cell(0), order, 0);
-        Self {
-            table,
-            meta,
-            data: cells(&vec![0; 2 * slots]),
-        }
-    }
-
-    /// As `new`, with line 0 resident in slot 0, not referenced, the hand before slot 0.
-    fn with_line_0(lines: usize, slots: usize) -> Self {
-        let cache = Self::new(lines, slots);
-        cache.fill(0).expect("an empty cache has room");
-        for _ in 0..slots * 2 - 1 {
-            // The second visit of slot 0 takes the mark; the other slots are given back.
-            if let Some(slot) = cache.table.victim(1) {
-                cache.table.free_slot(slot);
-            }
-        }
-        cache
-    }
-
-    fn word(self, line: u64) -> Meta {
-        Meta::from_bits(self.meta.at(line).load(Order::Relaxed))
-    }
-
-    fn claim(self, line: u64) -> Option<Claim> {
-        match self.table.look(line) {
-            Look::Absent(meta) | Look::Failed(meta) => self.table.claim(line, meta),
-            Look::Hit(_) | Look::Busy(_) => None,
-        }
-    }
-
-    fn begin(self, line: u64) -> Option<Fetch> {
-        let claim = self.claim(line)?;
-        match self.table.victim(2) {
-            Some(slot) => Some(self.table.attach(claim, slot)),
-            None => {
-                self.table.release_claim(claim);
-                None
-            }
-        }
-    }
-
-    /// What the controller does after the doorbell.
-    fn write(self, slot: u32, value: u64) {
-        Loom::fence::<Device>(Order::AcqRel);
-        Loom::store_pair(self.data, u64::from(slot) * 2, [value; 2]);
-    }
-
-    fn finish(self, fetch: Fetch) {
-        self.write(fetch.slot, value(fetch.line, fetch.version));
-        self.table.publish(fetch);
-    }
-
-    fn fill(self, line: u64) -> Option<Fetch> {
-        let fetch = self.begin(line)?;
-        self.finish(fetch);
-        Some(fetch)
-    }
-
-    fn bytes(self, slot: u32) -> [u64; 2] {
-        Loom::load_pair(self.data, u64::from(slot) * 2)
-    }
-
-    /// One optimistic read. A validated one holds the bytes of the version it opened.
-    fn read(self, line: u64) -> bool {
-        let opened = self.table.open(line);
-        let Look::Hit(meta) = opened.look() else {
-            return false;
-        };
-        self.read_opened(line, meta)
-    }
-
-    fn read_opened(self, line: u64, meta: Meta) -> bool {
-        let bytes = self.bytes(meta.slot());
-        let valid = self.table.validate(line, meta, bytes[0] | bytes[1]);
-        if valid {
-            assert_eq!(
-                bytes,
-                [value(line, meta.version()); 2],
-                "torn read of line {line}"
-            );
-        }
-        valid
-    }
-
-    fn wait(self, line: u64, version: u16) -> Outcome {
-        let mut attempt = 0;
-        loop {
-            if let Some(outcome) = self.table.settled(line, version) {
-                return outcome;
-            }
-            Loom::pause(attempt);
-            attempt += 1;
-        }
-    }
-}
-
-/// Which of the two sides of a race begins; loom derives the other interleavings from there.
-///
-/// It explores both beginnings, because loom remembers only the last access to a word when it
-/// looks for races: one side's load is forgotten once the other side has loaded the same word,
-/// and then a store does not seem to race with it.
-#[derive(Clone, Copy)]
-enum Beginning {
-    Left,
-    Right,
-}
-
-/// Runs both sides against each other and returns what they return.
-fn race<L: 'static, R: 'static>(
-    beginning: Beginning,
-    left: impl FnOnce() -> L + 'static,
-    right: impl FnOnce() -> R + 'static,
-) -> (L, R) {
-    match beginning {
-        Beginning::Left => {
-            let right = thread::spawn(right);
-            (left(), right.join().unwrap())
-        }
-        Beginning::Right => {
-            let left = thread::spawn(left);
-            let right = right();
-            (left.join().unwrap(), right)
-        }
-    }
-}
-
-/// Explores `scenario` from both beginnings, with at most `preemptions` involuntary switches.
-fn check(preemptions: usize, scenario: impl Fn(Beginning) + Copy + Send + Sync + 'static) {
-    let left = explore(preemptions, move || scenario(Beginning::Left));
-    let right = explore(preemptions, move || scenario(Beginning::Right));
-    assert!(left > 1 || right > 1, "one execution explores nothing");
-}
+use warpstore_loom::cell;
+use warpstore_simt::{Cell, Cells, Device, Order};
 
 /// [LC-1], [LC-2]: the slot is overwritten by another line.
 #[test]
@@ -184,7 +31,7 @@ fn a_reader_and_a_line_that_comes_back() {
     check(3, |beginning| {
         let cache = Cache::with_line_0(1, 1);
         let evictor = move || {
-            if let Some(slot) = cache.table.victim(2)
+            if let Some(slot) = cache.table.victim(2).slot()
                 && let Some(claim) = cache.claim(0)
             {
                 let fetch = cache.table.attach(claim, slot);
@@ -249,7 +96,7 @@ fn a_fill_and_a_late_mark() {
         let cache = Cache::with_line_0(1, 1);
         let opened = cache.word(0);
         let filler = move || {
-            if let Some(slot) = cache.table.victim(1) {
+            if let Some(slot) = cache.table.victim(1).slot() {
                 let claim = cache.claim(0).expect("only the mark interferes");
                 cache.finish(cache.table.attach(claim, slot));
                 assert_eq!(cache.word(0).version(), 1);
@@ -260,7 +107,7 @@ fn a_fill_and_a_late_mark() {
         let opened = cache.table.open(0);
         assert_eq!(opened.pins(), 0);
         assert_eq!(
-            cache.table.victim(1),
+            cache.table.victim(1).slot(),
             None,
             "the clock takes the mark first"
         );
@@ -302,7 +149,7 @@ fn a_pin_and_a_fetch() {
             if let Ok(meta) = cache.table.pin(0) {
                 assert_eq!(cache.bytes(meta.slot()), [value(0, 0); 2]);
                 assert_eq!(cache.word(0).pins(), 1);
-                assert_eq!(cache.table.victim(3), None, "a pinned line stays");
+                assert_eq!(cache.table.victim(3).slot(), None, "a pinned line stays");
                 cache.table.unpin(0);
             }
         };
@@ -329,6 +176,7 @@ fn a_pinned_writer_and_an_eviction() {
             cache
                 .table
                 .victim(2)
+                .slot()
                 .map(|_| cache.data.at(0).load(Order::Relaxed))
         };
         let (written, found) = race(beginning, writer, evictor);
@@ -347,13 +195,13 @@ fn a_pinned_writer_and_an_eviction() {
 fn a_slot_given_back_and_its_next_user() {
     check(3, |beginning| {
         let cache = Cache::new(1, 1);
-        let slot = cache.table.victim(1).expect("the slot is free");
+        let slot = cache.table.victim(1).slot().expect("the slot is free");
         let giver = move || {
             cache.write(slot.slot(), PARTIAL);
             cache.table.free_slot(slot);
         };
         let taker = move || {
-            if let Some(slot) = cache.table.victim(1) {
+            if let Some(slot) = cache.table.victim(1).slot() {
                 assert_eq!(cache.bytes(slot.slot()), [PARTIAL; 2]);
             }
         };
@@ -378,6 +226,7 @@ fn a_failure_and_its_waiter() {
             let slot = cache
                 .table
                 .victim(1)
+                .slot()
                 .expect("its slot was free before it failed");
             assert_eq!(cache.bytes(slot.slot()), [PARTIAL; 2]);
             cache.finish(cache.table.attach(claim, slot));
@@ -438,7 +287,10 @@ fn a_claim_sees_the_lines_past() {
             let owner = move || {
                 // The line is written back, then evicted.
                 ssd.store(1, Order::Relaxed);
-                past(cache, cache.table.victim(1).expect("nothing else is about"));
+                past(
+                    cache,
+                    cache.table.victim(1).slot().expect("nothing else is about"),
+                );
             };
             let claimer = move || {
                 if cache.claim(0).is_some() {
@@ -476,18 +328,18 @@ fn a_victim_and_a_line_that_moved() {
     check(3, |beginning| {
         let cache = Cache::with_line_0(1, 2);
         // Keeps the slot that it takes.
-        let taker = move || cache.table.victim(1).map(|slot| slot.slot());
+        let taker = move || cache.table.victim(1).slot().map(|slot| slot.slot());
         let mover = move || {
             let mut seen = Vec::new();
             if let Some(fetch) = cache.begin(0) {
                 cache.finish(fetch);
                 seen.push(fetch.slot);
-                seen.extend(cache.table.victim(1).map(|slot| slot.slot()));
+                seen.extend(cache.table.victim(1).slot().map(|slot| slot.slot()));
                 if cache.table.pin(0).is_ok() {
-                    seen.extend(cache.table.victim(1).map(|slot| slot.slot()));
+                    seen.extend(cache.table.victim(1).slot().map(|slot| slot.slot()));
                     cache.table.unpin(0);
                 }
-                seen.extend(cache.table.victim(1).map(|slot| slot.slot()));
+                seen.extend(cache.table.victim(1).slot().map(|slot| slot.slot()));
             }
             seen
         };

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use line_cache::{
-    Claim, Failure, Fetch, LineTable, Look, MAX_PINS, Meta, NotPinned, Outcome, SlotClaim, State,
-    VERSIONS,
+    Claim, Cleaning, Failure, Fetch, Found, LineTable, Look, MAX_PINS, Meta, NotPinned, Outcome,
+    SlotClaim, State, VERSIONS,
 };
 use proptest::prelude::*;
 use warpstore_simt::Native;
@@ -33,6 +33,8 @@ struct Line {
     version: u16,
     pins: u32,
     referenced: bool,
+    dirty: bool,
+    cleaning: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +58,8 @@ impl Model {
             version: 0,
             pins: 0,
             referenced: false,
+            dirty: false,
+            cleaning: false,
         };
         Self {
             lines: vec![absent; LINES as usize],
@@ -68,28 +72,34 @@ impl Model {
         &mut self.lines[line as usize]
     }
 
-    fn victim(&mut self, bound: u32) -> Option<u32> {
+    /// What the hand finds: a slot, or a line to clean and its slot.
+    fn victim(&mut self, bound: u32) -> Option<Result<u32, (u64, u32)>> {
         for _ in 0..bound {
             let slot = self.hand % self.slots.len() as u32;
             self.hand += 1;
             match self.slots[slot as usize] {
                 Slot::Claimed => continue,
                 Slot::Free => {}
-                Slot::Of(line) => {
-                    let line = self.line(line);
-                    if line.residence != Residence::Resident(slot) || line.pins > 0 {
+                Slot::Of(index) => {
+                    let line = self.line(index);
+                    if line.residence != Residence::Resident(slot) || line.pins > 0 || line.cleaning
+                    {
                         continue;
                     }
                     if line.referenced {
                         line.referenced = false;
                         continue;
                     }
+                    if line.dirty {
+                        (line.dirty, line.cleaning) = (false, true);
+                        return Some(Err((index, slot)));
+                    }
                     line.residence = Residence::Absent;
                     line.version = (line.version + 1) % VERSIONS;
                 }
             }
             self.slots[slot as usize] = Slot::Claimed;
-            return Some(slot);
+            return Some(Ok(slot));
         }
         None
     }
@@ -125,7 +135,13 @@ impl Model {
             );
             assert_eq!(
                 (meta.pins(), meta.is_referenced()),
-                (line.pins, line.referenced)
+                (line.pins, line.referenced),
+                "{context}"
+            );
+            assert_eq!(
+                (meta.is_dirty(), meta.is_cleaning()),
+                (line.dirty, line.cleaning),
+                "{context}"
             );
             assert!(line.pins == 0 || state == State::Valid, "{context}: pinned");
         }
@@ -146,6 +162,11 @@ enum Step {
     Pin(u64),
     Unpin(usize),
     Settled(u64),
+    Soil(usize),
+    Written(usize),
+    BeginClean(u64),
+    EndClean(usize, bool),
+    TakeCleaned(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -162,6 +183,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..LINES).prop_map(Step::Pin),
         2 => (0..8_usize).prop_map(Step::Unpin),
         1 => (0..LINES).prop_map(Step::Settled),
+        2 => (0..8_usize).prop_map(Step::Soil),
+        1 => (0..8_usize).prop_map(Step::Written),
+        1 => (0..LINES).prop_map(Step::BeginClean),
+        2 => (0..4_usize, any::<bool>()).prop_map(|(pick, ok)| Step::EndClean(pick, ok)),
+        1 => (0..4_usize).prop_map(Step::TakeCleaned),
     ]
 }
 
@@ -172,6 +198,9 @@ struct Hands {
     slots: Vec<SlotClaim>,
     fetches: Vec<Fetch>,
     pins: Vec<u64>,
+    cleanings: Vec<Cleaning>,
+    /// Lines that were cleaned.
+    cleaned: Vec<Cleaning>,
     /// Slots of fetches that were given up.
     lost: usize,
 }
@@ -185,9 +214,18 @@ impl Hands {
             }
             Step::Claim(line) => self.claim(line, table, model),
             Step::Victim(bound) => {
-                let slot = table.victim(bound);
-                assert_eq!(slot.as_ref().map(SlotClaim::slot), model.victim(bound));
-                self.slots.extend(slot);
+                let expected = model.victim(bound);
+                match table.victim(bound) {
+                    Found::Slot(slot) => {
+                        assert_eq!(expected, Some(Ok(slot.slot())));
+                        self.slots.push(slot);
+                    }
+                    Found::Dirty(cleaning) => {
+                        assert_eq!(expected, Some(Err((cleaning.line, cleaning.slot))));
+                        self.cleanings.push(cleaning);
+                    }
+                    Found::Nothing => assert_eq!(expected, None),
+                }
             }
             Step::Attach => {
                 if !self.claims.is_empty()
@@ -245,7 +283,41 @@ impl Hands {
                 model.line(line).pins -= 1;
             }
             Step::Settled(line) => Self::settled(line, table, model),
-            Step::Publish(_) | Step::Fail(..) | Step::Lose(_) | Step::Unpin(_) => {}
+            Step::Soil(pick) if pick < self.pins.len() => {
+                table.soil(self.pins[pick]);
+                model.line(self.pins[pick]).dirty = true;
+            }
+            Step::Written(pick) if pick < self.fetches.len() => {
+                let fetch = self.fetches.remove(pick);
+                assert!(table.publish_written(fetch));
+                let line = model.line(fetch.line);
+                line.residence = Residence::Resident(fetch.slot);
+                (line.referenced, line.dirty) = (true, true);
+            }
+            Step::BeginClean(line) => self.begin_clean(line, table, model),
+            Step::EndClean(pick, ok) if pick < self.cleanings.len() => {
+                let cleaning = self.cleanings.remove(pick);
+                let line = model.line(cleaning.line);
+                line.cleaning = false;
+                if ok {
+                    table.cleaned(cleaning.line);
+                    self.cleaned.push(cleaning);
+                } else {
+                    table.clean_failed(cleaning.line);
+                    (line.dirty, line.referenced) = (true, true);
+                }
+            }
+            Step::TakeCleaned(pick) if pick < self.cleaned.len() => {
+                self.take_cleaned(pick, table, model);
+            }
+            Step::Publish(_)
+            | Step::Fail(..)
+            | Step::Lose(_)
+            | Step::Unpin(_)
+            | Step::Soil(_)
+            | Step::Written(_)
+            | Step::EndClean(..)
+            | Step::TakeCleaned(_) => {}
         }
     }
 
@@ -272,6 +344,40 @@ impl Hands {
             self.pins.push(index);
         } else {
             assert_eq!(pinned, Err(NotPinned::Look(table.look(index))));
+        }
+    }
+
+    fn begin_clean(&mut self, index: u64, table: LineTable<Native>, model: &mut Model) {
+        let cleaning = table.begin_clean(index, table.open(index));
+        let line = model.line(index);
+        let expected = match line.residence {
+            Residence::Resident(slot) if line.dirty && !line.cleaning => {
+                (line.dirty, line.cleaning) = (false, true);
+                Some(Cleaning { line: index, slot })
+            }
+            _ => None,
+        };
+        assert_eq!(cleaning, expected);
+        self.cleanings.extend(cleaning);
+    }
+
+    /// A line that was cleaned at some time gives its slot if it is there, clean and unused.
+    fn take_cleaned(&mut self, pick: usize, table: LineTable<Native>, model: &mut Model) {
+        let cleaning = self.cleaned.remove(pick);
+        let line = model.line(cleaning.line);
+        let leaves = line.residence == Residence::Resident(cleaning.slot)
+            && !line.dirty
+            && !line.cleaning
+            && line.pins == 0;
+        let slot = table.take_cleaned(cleaning);
+        assert_eq!(slot.is_some(), leaves, "{line:?}");
+        if let Some(slot) = slot {
+            assert_eq!(slot.slot(), cleaning.slot);
+            line.residence = Residence::Absent;
+            line.version = (line.version + 1) % VERSIONS;
+            line.referenced = false;
+            model.slots[slot.slot() as usize] = Slot::Claimed;
+            self.slots.push(slot);
         }
     }
 
@@ -315,7 +421,10 @@ fn fill(table: LineTable<Native>, line: u64) {
     let claim = table
         .claim(line, table.open(line))
         .expect("the line is not resident");
-    let slot = table.victim(2 * table.slots()).expect("nothing is pinned");
+    let slot = table
+        .victim(2 * table.slots())
+        .slot()
+        .expect("nothing is pinned");
     table.publish(table.attach(claim, slot));
 }
 
@@ -359,7 +468,7 @@ fn the_clock_believes_the_line_not_the_slot() {
     words.meta[0].store(there.bits() & !SLOT_ONE & !REF, Ordering::Relaxed);
     words.meta[1].store(0, Ordering::Relaxed);
     assert_eq!(
-        table.victim(4),
+        table.victim(4).slot(),
         None,
         "line 0 was evicted from a slot that it is not in"
     );
@@ -368,5 +477,5 @@ fn the_clock_believes_the_line_not_the_slot() {
 #[test]
 fn without_slots_there_is_no_victim() {
     let words = Words::new(1, 0, 1);
-    assert_eq!(words.table().victim(3), None);
+    assert_eq!(words.table().victim(3), Found::Nothing);
 }

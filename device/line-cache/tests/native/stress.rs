@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
     /// Fetches the line, or goes round the cache. None: look again.
     fn miss(self, line: u64, meta: Meta, draw: u64) -> Option<&'a AtomicU64> {
         let claim = self.table.claim(line, meta)?;
-        let Some(slot) = self.table.victim(2 * self.table.slots()) else {
+        let Some(slot) = self.table.victim(2 * self.table.slots()).slot() else {
             self.table.release_claim(claim);
             return Some(&self.tally.bounced);
         };

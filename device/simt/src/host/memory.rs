@@ -167,6 +167,28 @@ pub unsafe fn load_u16<S: Scope>(at: *mut u16) -> u16 {
     unsafe { AtomicU16::from_ptr(at) }.load(Ordering::Relaxed)
 }
 
+/// Writes one byte, relaxed.
+///
+/// # Safety
+/// As [`load_u8`].
+#[inline]
+pub unsafe fn store_u8<S: Scope>(at: *mut u8, value: u8) {
+    schedule::interleave();
+    // SAFETY: the caller vouches for the address.
+    unsafe { AtomicU8::from_ptr(at) }.store(value, Ordering::Relaxed);
+}
+
+/// Writes two bytes, relaxed.
+///
+/// # Safety
+/// As [`load_u16`].
+#[inline]
+pub unsafe fn store_u16<S: Scope>(at: *mut u16, value: u16) {
+    schedule::interleave();
+    // SAFETY: the caller vouches for the address.
+    unsafe { AtomicU16::from_ptr(at) }.store(value, Ordering::Relaxed);
+}
+
 /// Writes two words, each atomically.
 ///
 /// # Safety

@@ -220,6 +220,32 @@ pub unsafe fn load_u16<S: Scope>(at: *mut u16) -> u16 {
     }
 }
 
+/// Writes one byte, relaxed.
+///
+/// # Safety
+/// As [`load_u8`].
+#[inline(always)]
+pub unsafe fn store_u8<S: Scope>(at: *mut u8, value: u8) {
+    if S::SYSTEM {
+        store!("relaxed.sys.global.u8", reg32, at, u32::from(value));
+    } else {
+        store!("relaxed.gpu.global.u8", reg32, at, u32::from(value));
+    }
+}
+
+/// Writes two bytes, relaxed.
+///
+/// # Safety
+/// As [`load_u16`].
+#[inline(always)]
+pub unsafe fn store_u16<S: Scope>(at: *mut u16, value: u16) {
+    if S::SYSTEM {
+        store!("relaxed.sys.global.u16", reg16, at, value);
+    } else {
+        store!("relaxed.gpu.global.u16", reg16, at, value);
+    }
+}
+
 /// Writes 16 bytes by one instruction.
 ///
 /// # Safety
