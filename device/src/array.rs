@@ -115,6 +115,13 @@ impl<T: Element> Array<T> {
         self.store
     }
 
+    /// Line of the store that holds element `index`, and the element's byte in it.
+    #[inline(always)]
+    pub(crate) fn line_and_offset(&self, index: u64) -> (u64, u64) {
+        let Place { line, offset } = self.place(index);
+        (line, offset)
+    }
+
     /// Line of the store that holds element `index`.
     #[inline(always)]
     pub(crate) fn line_of(&self, index: u64) -> u64 {

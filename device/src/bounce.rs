@@ -2,8 +2,9 @@
 //! that a cache of one line, or none, still makes progress.
 //!
 //! One word a buffer: free, taken (its owner has a command in flight or is about to), or settled
-//! with the command's status. Its owner holds nothing else while it waits, and whoever drains
-//! settles it, so buffers always come back.
+//! with the command's status. Its owner waits for nothing but its own commands while it has it, and
+//! whoever drains settles it, so buffers always come back; those of held lines are a share of their
+//! own ([`Share`]).
 
 use core::num::NonZeroU32;
 
@@ -40,15 +41,45 @@ pub(crate) const fn status_of(word: u64) -> Option<Status> {
     }
 }
 
-/// Takes a free one of `count` buffers, or none if a few probes found none. Per lane.
+/// The buffers that one kind of access may take.
+///
+/// Half of them are for those that wait for nothing but their own command while they have one. The
+/// other half are for those that run code of the kernel's author meanwhile, which may need buffers
+/// of the first kind: so these always come back ([DL-1]).
+#[derive(Clone, Copy)]
+pub(crate) struct Share {
+    first: u32,
+    count: u32,
+}
+
+impl Share {
+    /// Of `count` buffers, the share of accesses that hold theirs or do not.
+    #[inline(always)]
+    pub(crate) const fn of(count: u32, holds: bool) -> Self {
+        let half = count / 2;
+        if holds {
+            Self {
+                first: half,
+                count: count - half,
+            }
+        } else {
+            Self {
+                first: 0,
+                count: half,
+            }
+        }
+    }
+}
+
+/// Takes a free buffer of `share`, or none if a few probes found none. Per lane.
 #[inline(always)]
-pub(crate) fn take(words: Words, count: u32, attempt: u32) -> Option<u64> {
-    let count = NonZeroU32::new(count)?;
+pub(crate) fn take(words: Words, share: Share, attempt: u32) -> Option<u64> {
+    let count = NonZeroU32::new(share.count)?;
     // 32 bits: a 64-bit remainder is a call on the GPU.
     let start = (thread::index_1d() as u32).wrapping_add(attempt.wrapping_mul(PROBES));
     let mut next = start % count;
     for _ in 0..PROBES {
-        let buffer = u64::from(next);
+        let buffer = u64::from(share.first + next);
         next = if next + 1 < count.get() { next + 1 } else { 0 };
         let word = words.at(buffer);
         // Ordering: [BB-1] acquire pairs with the release in `put_back`: the last owner has read
@@ -100,7 +131,7 @@ mod tests {
         let (taken, clashes) = (AtomicU64::new(0), AtomicU64::new(0));
         let lane = || {
             for attempt in 0..20 {
-                let Some(buffer) = take(words, 2, attempt) else {
+                let Some(buffer) = take(words, Share::of(4, false), attempt) else {
                     continue;
                 };
                 let user = &users[buffer as usize];
@@ -122,6 +153,17 @@ mod tests {
         launch(grid, workers, Interleaving::Seeded(seed), &lane).unwrap();
         assert!(taken.into_inner() > 2, "hardly any buffer was taken");
         clashes.into_inner()
+    }
+
+    #[test]
+    fn the_shares_are_all_there_is_and_apart() {
+        for count in [2, 64, 65, 4096] {
+            let (passing, holding) = (Share::of(count, false), Share::of(count, true));
+            assert!(passing.count > 0 && holding.count > 0);
+            assert_eq!(passing.first, 0);
+            assert_eq!(passing.count, holding.first);
+            assert_eq!(holding.first + holding.count, count);
+        }
     }
 
     #[test]

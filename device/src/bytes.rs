@@ -18,6 +18,28 @@ pub(crate) fn load<T: Element>(memory: NativeBytes<Device>, offset: u64) -> [u64
     }
 }
 
+/// Stores the element with these bits at byte `offset` by one access. `offset` is a multiple of the
+/// element's size.
+#[inline(always)]
+pub(crate) fn store<T: Element>(memory: NativeBytes<Device>, offset: u64, bits: [u64; 2]) {
+    match size_of::<T>() {
+        1 => memory.store_u8(offset, bits[0] as u8),
+        2 => memory.store_u16(offset, bits[0] as u16),
+        4 => memory.store_u32(offset, bits[0] as u32),
+        8 => memory.store_u64(offset, bits[0]),
+        _ => memory.store_u128(offset, bits),
+    }
+}
+
+/// The bits of an element: its bytes, little-endian, and zeros.
+#[inline(always)]
+pub(crate) fn to_bits<T: Element>(value: T) -> [u64; 2] {
+    let mut bits = [0; 2];
+    // At most 16 bytes, as in `from_bits`; the write of a larger one would be none.
+    let _ = value.write_to_prefix(bits.as_mut_bytes());
+    bits
+}
+
 /// The element of the 16 bytes `chunk` that begins with byte `byte`, a multiple of its size.
 #[inline(always)]
 pub(crate) fn element<T: Element>(chunk: [u64; 2], byte: u64) -> T {
@@ -42,6 +64,14 @@ pub(crate) fn from_bits<T: Element>(bits: [u64; 2]) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_element_is_its_bits_again() {
+        assert_eq!(to_bits(0x0102u16), [0x0102, 0]);
+        assert_eq!(to_bits(-1i32), [0xFFFF_FFFF, 0]);
+        assert_eq!(to_bits([3u64, 4]), [3, 4]);
+        assert_eq!(from_bits::<f64>(to_bits(2.5f64)), 2.5);
+    }
 
     #[test]
     fn an_element_comes_from_its_bytes() {

@@ -76,6 +76,7 @@ impl core::fmt::Display for ErrorRecord {
         )?;
         match Purpose::of(self.tag) {
             Purpose::Fetch { line, .. } => write!(f, " for line {line}"),
+            Purpose::Clean { line } => write!(f, " for the write-back of line {line}"),
             Purpose::Bounce { buffer } => write!(f, " for bounce buffer {buffer}"),
             Purpose::Block { buffer } => write!(f, " for block buffer {buffer}"),
         }

@@ -1,4 +1,4 @@
-//! The cold path: what happens when a line is not resident.
+//! The cold path of reads: what happens when a line is not resident.
 //!
 //! Each turn of an access is uniform over its team: look again; let one lane for each distinct
 //! line claim it, find a slot and submit (or submit into a bounce buffer); see whose data has
@@ -10,64 +10,41 @@
 
 use core::hint::black_box;
 
-use line_cache::{Failure, Fetch, Look, Meta, NotPinned, Outcome};
-use nvme_queue::Patience;
+use line_cache::Look;
 use nvme_wire::Status;
-use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Solo, Team, warp};
+use warpstore_simt::{Lanes, Native, Platform, Solo, Team, warp};
 
+use crate::access::{Access, Chunk};
 use crate::bounce;
-use crate::error::{ErrorKind, IoError};
-use crate::finish::Finisher;
-use crate::plan::{Plan, WHOLE_LINE, by_queue, kind_of, submit};
 use crate::store::{CacheMode, Store};
 
-/// Fetches through the cache that an access begins before it goes round it: with fewer slots
-/// than readers, lines leave before their readers have come.
-const FETCHES_BEFORE_BOUNCE: u32 = 2;
-/// Commands that an access submits before it believes a retryable status.
-const COMMANDS_BEFORE_FAILURE: u32 = 4;
-/// Steps of the clock that one turn takes at most.
-const CLOCK_STEPS: u32 = 64;
+/// What an access is after.
+pub(crate) trait Aim: Copy {
+    /// Lanes that want one line always share its command, whatever the cache mode.
+    const SHARES: bool;
+    /// Round the cache it keeps the line claimed: nobody else may change it meanwhile.
+    const CLAIMS: bool;
+    /// Beside the cache it uses the buffers for those who run code of the kernel's author
+    /// meanwhile; see `bounce.rs`.
+    const HOLDS: bool;
 
-/// How a cold access ends: an error (`error` is not 0), or two words.
-///
-/// [`read_chunk`]: the 16 bytes. [`hold`]: in `low` the piece that holds the line, in `high` 0 if
-/// that is a cache slot, which is now pinned, or 1 if it is a bounce buffer, now the caller's.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Chunk {
-    pub error: u64,
-    pub low: u64,
-    pub high: u64,
+    /// The buffer with the whole line that it wants written, if it is that.
+    #[inline(always)]
+    fn brings(self) -> Option<u64> {
+        None
+    }
+
+    /// Tries the cache, and ends the access on a hit. True if this lane wants a command submitted.
+    /// Collective over `team`.
+    fn look<T: Team>(self, access: &mut Access, team: T) -> bool;
+
+    /// Goes on with what is in a bounce buffer once it is there. Collective over `team`; the
+    /// lanes that share a buffer act in the same turn.
+    fn collect<T: Team>(self, access: &mut Access, team: T, deadline_ns: u64);
 }
 
-/// One lane's access on its way.
-struct Access {
-    store: Store,
-    line: u64,
-    /// The line's word when this lane last looked.
-    meta: Meta,
-    /// Byte of the line, a multiple of 16.
-    offset: u64,
-    /// SSD of the line, for this warp.
-    ssd: u32,
-    chunk: Chunk,
-    done: bool,
-    /// Version of the fetch that this access waits for: its failure is our failure.
-    fetching: Option<u16>,
-    /// Slot + 1 of that fetch if this lane submitted it, or 0.
-    own_slot: u32,
-    /// Commands submitted for this access, by this lane or by its group's leader.
-    commands: u32,
-    /// A search for a slot was in vain: the access goes round the cache.
-    beside: bool,
-    /// Bounce buffer + 1 that the group waits for, or 0.
-    bounce: u64,
-    /// The lanes that share the bounce buffer.
-    group: u32,
-}
-
-/// Reads the 16 bytes at `offset` (a multiple of 16) of `line`. Any lanes may call; a whole warp
-/// that comes together works together.
+/// Reads the 16 bytes at `offset` (a multiple of 16) of `line` into the chunk. Any lanes may call;
+/// a whole warp that comes together works together.
 #[inline(always)]
 pub(crate) fn read_chunk(store: Store, line: u64, offset: u64) -> Chunk {
     let miss: fn(Store, u64, u64) -> Chunk = miss;
@@ -82,17 +59,20 @@ pub(crate) fn read_chunk(store: Store, line: u64, offset: u64) -> Chunk {
 fn miss(store: Store, line: u64, offset: u64) -> Chunk {
     let access = Access::new(store, line, offset);
     if warp::active_mask() == Lanes::WARP.0 {
-        run::<Lanes, false>(Lanes::WARP, access)
+        run(Lanes::WARP, Read, access)
     } else {
-        run::<Solo, false>(Solo, access)
+        run(Solo, Read, access)
     }
 }
 
 /// Makes `line` stay, in a slot or in a bounce buffer, until [`let_go`]. Collective over `team`,
 /// all lanes with the same line.
+///
+/// In the chunk's `low` stands the piece that holds the line, in `high` 0 if that is a cache slot,
+/// which is now pinned, or 1 if it is a bounce buffer, now the caller's.
 #[inline(always)]
 pub(crate) fn hold<T: Team>(store: Store, line: u64, team: T) -> Chunk {
-    run::<T, true>(team, Access::new(store, line, 0))
+    run(team, Hold, Access::new(store, line, 0))
 }
 
 /// Ends what [`hold`] began: called by one lane, after all have read.
@@ -105,22 +85,18 @@ pub(crate) fn let_go(store: Store, line: u64, held: Chunk) {
     }
 }
 
-/// The turns of an access; `HOLD` says which of the two kinds.
+/// The turns of an access.
 #[inline(always)]
-fn run<T: Team, const HOLD: bool>(team: T, mut access: Access) -> Chunk {
+pub(crate) fn run<T: Team, A: Aim>(team: T, aim: A, mut access: Access) -> Chunk {
     let patience = access.store.patience();
     let mut turn = 0;
     loop {
-        let wants = if HOLD {
-            access.look_and_pin(team)
-        } else {
-            access.look()
-        };
+        let wants = aim.look(&mut access, team);
         let wanting = team.ballot(wants);
         if wants {
-            access.start::<T, HOLD>(team.part(wanting), &patience, turn);
+            access.start(aim, team.part(wanting), &patience, turn);
         }
-        access.collect_bounce::<T, HOLD>(team);
+        aim.collect(&mut access, team, patience.deadline_ns);
         if team.all(access.done) {
             return access.chunk;
         }
@@ -131,56 +107,63 @@ fn run<T: Team, const HOLD: bool>(team: T, mut access: Access) -> Chunk {
     }
 }
 
-impl Access {
+/// To read 16 bytes.
+#[derive(Clone, Copy)]
+struct Read;
+
+impl Aim for Read {
+    const SHARES: bool = false;
+    const CLAIMS: bool = false;
+    const HOLDS: bool = false;
+
     #[inline(always)]
-    fn new(store: Store, line: u64, offset: u64) -> Self {
-        Self {
-            store,
-            line,
-            meta: Meta::from_bits(0),
-            offset,
-            ssd: store.route(line).ssd,
-            chunk: Chunk::default(),
-            done: false,
-            fetching: None,
-            own_slot: 0,
-            commands: 0,
-            beside: false,
-            bounce: 0,
-            group: 0,
+    fn look<T: Team>(self, access: &mut Access, _team: T) -> bool {
+        match access.look() {
+            // While one's own fetch is on its way there is time to clean ahead.
+            None => access.ahead != 0 && !access.done,
+            Some(Look::Hit(_)) => {
+                access.read_hit();
+                false
+            }
+            Some(look) => access.note(look),
         }
     }
 
-    /// Tries the cache. True if this lane wants a command submitted.
     #[inline(always)]
-    fn look(&mut self) -> bool {
-        if self.done || self.bounce != 0 {
-            return false;
-        }
+    fn collect<T: Team>(self, access: &mut Access, team: T, _deadline_ns: u64) {
+        access.collect_read::<T, false>(team);
+    }
+}
+
+/// To hold a line.
+#[derive(Clone, Copy)]
+struct Hold;
+
+impl Aim for Hold {
+    const SHARES: bool = true;
+    const CLAIMS: bool = false;
+    const HOLDS: bool = true;
+
+    #[inline(always)]
+    fn look<T: Team>(self, access: &mut Access, team: T) -> bool {
+        access.look_and_pin(team)
+    }
+
+    #[inline(always)]
+    fn collect<T: Team>(self, access: &mut Access, team: T, _deadline_ns: u64) {
+        access.collect_read::<T, true>(team);
+    }
+}
+
+impl Access {
+    /// The optimistic read, as a hit does it.
+    #[inline(always)]
+    fn read_hit(&mut self) {
         let desc = self.store.desc();
-        if let Some(version) = self.fetching {
-            match desc.table.settled(self.line, version) {
-                None => return false,
-                Some(Outcome::Failed(failure)) if !self.may_retry(failure) => {
-                    self.fail(failure.kind(), Status::from_bits(failure.status()));
-                    return false;
-                }
-                Some(_) => self.forget_fetch(),
-            }
-        }
-        match desc.table.look(self.line) {
-            Look::Hit(_) => {
-                self.read_hit();
-                false
-            }
-            Look::Busy(meta) => {
-                self.fetching = Some(meta.version());
-                false
-            }
-            // A failure that we did not wait for is somebody else's: try again.
-            Look::Failed(meta) | Look::Absent(meta) => {
-                self.meta = meta;
-                true
+        if let Look::Hit(meta) = desc.table.open(self.line).look() {
+            let [low, high] = desc.slots.load_chunk(u64::from(meta.slot()), self.offset);
+            if desc.table.validate(self.line, meta, low | high) {
+                self.finish(low, high);
             }
         }
     }
@@ -217,236 +200,12 @@ impl Access {
             }
         }
     }
+}
 
-    /// The fetch that was waited for has ended, one way or another.
+impl Store {
+    /// Whether lines are kept at all.
     #[inline(always)]
-    fn forget_fetch(&mut self) {
-        self.fetching = None;
-        self.own_slot = 0;
-    }
-
-    /// Whether a fetch that failed so is worth another command.
-    #[inline(always)]
-    fn may_retry(&self, failure: Failure) -> bool {
-        Status::from_bits(failure.status()).is_retryable()
-            && self.commands < COMMANDS_BEFORE_FAILURE
-    }
-
-    /// The optimistic read, as a hit does it.
-    #[inline(always)]
-    fn read_hit(&mut self) {
-        let desc = self.store.desc();
-        if let Look::Hit(meta) = desc.table.open(self.line).look() {
-            let [low, high] = desc.slots.load_chunk(u64::from(meta.slot()), self.offset);
-            if desc.table.validate(self.line, meta, low | high) {
-                self.finish(low, high);
-            }
-        }
-    }
-
-    /// One pin for the whole team, if the line is resident; else what the line is doing. A
-    /// line that cannot be pinned just now counts as busy.
-    #[inline(always)]
-    fn pin<T: Team>(&self, team: T) -> Look {
-        let mut word = 0;
-        if team.leads() {
-            let table = self.store.desc().table;
-            word = match table.pin(self.line) {
-                Ok(meta) => meta.bits(),
-                Err(NotPinned::Look(
-                    Look::Hit(meta) | Look::Busy(meta) | Look::Failed(meta) | Look::Absent(meta),
-                )) => meta.bits(),
-                Err(NotPinned::Full | NotPinned::Contended) => Meta::BUSY.bits(),
-            };
-        }
-        // The barrier passes the leader's acquire on to the lanes that read the bytes.
-        team.sync();
-        Meta::from_bits(team.broadcast(word)).look()
-    }
-
-    /// One command for each distinct line among the lanes of `wanting`. Collective over it.
-    #[inline(always)]
-    fn start<T: Team, const HOLD: bool>(
-        &mut self,
-        wanting: T,
-        patience: &Patience<Native>,
-        turn: u32,
-    ) {
-        let lane = warp::lane_id();
-        let coalesce = HOLD || self.store.desc().mode != CacheMode::None;
-        // Without coalescing every lane is told apart by its number.
-        let key = if coalesce { self.line } else { u64::from(lane) };
-        let group = wanting.matching(key);
-        let leader = warp::leader(group);
-        let plan = if leader == lane {
-            self.plan(turn)
-        } else {
-            Plan::Nothing
-        };
-        let submits = matches!(plan, Plan::Fetch(_) | Plan::Bounce(_));
-        let mut plan = plan.to_word();
-        let submitting = wanting.ballot(submits);
-        if submits {
-            let queue = self.store.home_queue(self.ssd);
-            // A lane alone needs one LBA beside the cache; those that share a buffer, the line.
-            let alone = !HOLD && group == 1 << lane;
-            let part = if alone { self.offset } else { WHOLE_LINE };
-            by_queue(wanting.part(submitting), queue, |peers| {
-                let (store, line, version) = (self.store, self.line, self.meta.version());
-                plan = submit(
-                    peers,
-                    store,
-                    line,
-                    version,
-                    part,
-                    plan,
-                    patience.deadline_ns,
-                );
-            });
-        }
-        match Plan::from_word(wanting.shuffle(plan, leader)) {
-            Plan::Nothing => {}
-            Plan::Fetch(slot) => {
-                self.fetching = Some(self.meta.version());
-                self.own_slot = if leader == lane { slot as u32 + 1 } else { 0 };
-                self.commands += 1;
-            }
-            Plan::Bounce(buffer) => {
-                self.bounce = buffer + 1;
-                self.group = group;
-                self.commands += 1;
-            }
-            Plan::Error(kind) => self.fail(kind, Status::from_bits(0)),
-        }
-    }
-
-    /// What this lane does for its group: claim the line and a slot for it, or take a bounce
-    /// buffer.
-    #[inline(always)]
-    fn plan(&mut self, turn: u32) -> Plan {
-        let desc = self.store.desc();
-        if self.store.queue(self.store.home_queue(self.ssd)).is_dead() {
-            return Plan::Error(ErrorKind::QueueDead as u16);
-        }
-        let cached = desc.mode != CacheMode::None && !self.beside;
-        if cached && self.commands < FETCHES_BEFORE_BOUNCE {
-            let Some(claim) = desc.table.claim(self.line, self.meta) else {
-                return Plan::Nothing;
-            };
-            if let Some(slot) = desc.table.victim(CLOCK_STEPS) {
-                return Plan::Fetch(u64::from(desc.table.attach(claim, slot).slot));
-            }
-            desc.table.release_claim(claim);
-            // Every slot is in use: a search in each turn would only slow those that use them.
-            self.beside = true;
-        }
-        match bounce::take(desc.bounce_words, desc.bounce.count, turn) {
-            Some(buffer) => Plan::Bounce(buffer),
-            None => Plan::Nothing,
-        }
-    }
-
-    /// Takes the bytes out of the bounce buffer once they are there. Collective over `team`; the
-    /// lanes that share a buffer act in the same turn.
-    #[inline(always)]
-    fn collect_bounce<T: Team, const HOLD: bool>(&mut self, team: T) {
-        let desc = self.store.desc();
-        let waits = self.bounce != 0 && !self.done;
-        let buffer = self.bounce.wrapping_sub(1);
-        let mut status = None;
-        if waits {
-            // Ordering: [BB-2] acquire pairs with the finisher's release; each lane loads for
-            // itself, since a vote orders no memory.
-            status = bounce::status_of(desc.bounce_words.at(buffer).load(Order::Acquire));
-        }
-        let settled = team.ballot(status.is_some());
-        let collects = waits && self.group & !settled == 0;
-        let mut keeps = false;
-        if collects && let Some(status) = status {
-            keeps = HOLD && status.is_success();
-            if keeps {
-                self.finish(buffer, 1);
-            } else if status.is_success() {
-                let [low, high] = desc.bounce.load_chunk(buffer, self.offset);
-                self.finish(low, high);
-            } else if !status.is_retryable() || self.commands >= COMMANDS_BEFORE_FAILURE {
-                self.fail(ErrorKind::Status as u16, status);
-            }
-            self.bounce = 0;
-        }
-        // All have read before the leader gives the buffer back.
-        team.sync();
-        if collects && !keeps && warp::leader(self.group) == warp::lane_id() {
-            bounce::put_back(desc.bounce_words, buffer);
-        }
-    }
-
-    /// Finishes some completions: of the queue that this warp submits to, and in every other
-    /// turn of some queue, so that nobody waits for a command that only others could see.
-    #[inline(always)]
-    fn drain<T: Team>(&self, team: T, turn: u32) {
-        let queue = if turn.is_multiple_of(2) {
-            self.store.home_queue(self.ssd)
-        } else {
-            self.store.any_queue(turn / 2)
-        };
-        let finisher = Finisher {
-            store: self.store,
-            queue,
-        };
-        by_queue(team, queue, |peers| {
-            self.store.queue(queue).drain(peers, &finisher);
-        });
-    }
-
-    /// Gives up when the deadline has passed or the host said stop. The whole team does so in
-    /// the same turn, since those that share a bounce buffer must stay together.
-    #[inline(always)]
-    fn check<T: Team>(&mut self, team: T, patience: &Patience<Native>) {
-        let kind = match patience.exhausted() {
-            Some(reason) => kind_of(reason),
-            None => 0,
-        };
-        let kind = team.max(u32::from(kind)) as u16;
-        if kind == 0 || self.done {
-            return;
-        }
-        // A command of this lane's own that does not come back: its queue is given up, its slot or
-        // buffer stays taken, and its line is nobody's, so that others may try another queue.
-        if self.bounce != 0 || self.own_slot != 0 {
-            self.store.queue(self.store.home_queue(self.ssd)).kill();
-        }
-        if let (Some(version), 1..) = (self.fetching, self.own_slot) {
-            let fetch = Fetch {
-                line: self.line,
-                slot: self.own_slot - 1,
-                version,
-            };
-            let table = self.store.desc().table;
-            table.lose(fetch, Failure::new(kind, 0));
-        }
-        self.fail(kind, Status::from_bits(0));
-    }
-
-    #[inline(always)]
-    fn finish(&mut self, low: u64, high: u64) {
-        self.chunk = Chunk {
-            error: 0,
-            low,
-            high,
-        };
-        self.done = true;
-    }
-
-    #[inline(always)]
-    fn fail(&mut self, kind: u16, status: Status) {
-        let queue = self.store.home_queue(self.ssd);
-        let error = IoError::new(ErrorKind::from_code(kind), status, queue, self.line);
-        self.chunk = Chunk {
-            error: error.to_bits(),
-            low: 0,
-            high: 0,
-        };
-        self.done = true;
+    pub(crate) fn caches(self) -> bool {
+        self.desc().mode != CacheMode::None
     }
 }

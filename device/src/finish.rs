@@ -24,7 +24,12 @@ pub(crate) enum Purpose {
         /// ([`LineTable::lose`](line_cache::LineTable::lose)) must not end a later one.
         version: u16,
     },
-    /// A line's bytes, into a bounce buffer.
+    /// A line's bytes, from its slot to the SSD.
+    Clean {
+        /// The line. At most one write of it is in flight ([WB-2]).
+        line: u64,
+    },
+    /// Bytes between the SSD and a bounce buffer.
     Bounce {
         /// Index of the buffer.
         buffer: u64,
@@ -39,27 +44,34 @@ pub(crate) enum Purpose {
 const FETCH: u64 = 1;
 const BOUNCE: u64 = 2;
 const BLOCK: u64 = 3;
-const LINE_SHIFT: u32 = 2 + line_cache::VERSIONS.trailing_zeros();
+const CLEAN: u64 = 4;
+const KIND_BITS: u32 = 3;
+const LINE_SHIFT: u32 = KIND_BITS + line_cache::VERSIONS.trailing_zeros();
 
 impl Purpose {
     #[inline(always)]
     pub(crate) const fn tag(self) -> u64 {
         match self {
-            Self::Fetch { line, version } => line << LINE_SHIFT | (version as u64) << 2 | FETCH,
-            Self::Bounce { buffer } => buffer << 2 | BOUNCE,
-            Self::Block { buffer } => buffer << 2 | BLOCK,
+            Self::Fetch { line, version } => {
+                line << LINE_SHIFT | (version as u64) << KIND_BITS | FETCH
+            }
+            Self::Clean { line } => line << KIND_BITS | CLEAN,
+            Self::Bounce { buffer } => buffer << KIND_BITS | BOUNCE,
+            Self::Block { buffer } => buffer << KIND_BITS | BLOCK,
         }
     }
 
     #[inline(always)]
     pub(crate) const fn of(tag: u64) -> Self {
-        match tag & 3 {
+        let rest = tag >> KIND_BITS;
+        match tag & ((1 << KIND_BITS) - 1) {
             FETCH => Self::Fetch {
                 line: tag >> LINE_SHIFT,
-                version: (tag >> 2) as u16 % line_cache::VERSIONS,
+                version: rest as u16 % line_cache::VERSIONS,
             },
-            BOUNCE => Self::Bounce { buffer: tag >> 2 },
-            _ => Self::Block { buffer: tag >> 2 },
+            CLEAN => Self::Clean { line: rest },
+            BOUNCE => Self::Bounce { buffer: rest },
+            _ => Self::Block { buffer: rest },
         }
     }
 }
@@ -109,6 +121,8 @@ fn finish(store: Store, queue: u32, tag: u64, status: u16, cid: u16) {
                 }
             }
         }
+        Purpose::Clean { line } if status.is_success() => desc.table.cleaned(line),
+        Purpose::Clean { line } => desc.table.clean_failed(line),
         Purpose::Bounce { buffer } => {
             let word = desc.bounce_words.at(buffer);
             // Ordering: [BB-2] release: the bytes, before the word that says they are there.
@@ -137,6 +151,10 @@ mod tests {
                 line: 0,
                 version: 0,
             },
+            Purpose::Clean {
+                line: (1 << 34) - 1,
+            },
+            Purpose::Clean { line: 0 },
             Purpose::Bounce { buffer: 0 },
             Purpose::Block { buffer: 4095 },
         ] {

@@ -16,17 +16,24 @@
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(stdarch_nvptx))]
 
+mod access;
 mod array;
+mod array_mut;
+mod beside;
 mod blocks;
 mod bounce;
 mod bytes;
+mod change;
 mod error;
 mod errors;
 mod fetch;
 mod finish;
+mod flush;
 pub mod launch;
 mod line;
+mod line_mut;
 mod memory;
+mod miss;
 #[cfg(target_arch = "nvptx64")]
 mod panic;
 mod plan;
@@ -36,10 +43,13 @@ mod store;
 mod stripe;
 
 pub use array::{Array, Element};
+pub use array_mut::{Addend, ArrayMut};
 pub use blocks::Blocks;
 pub use error::{ErrorKind, IoError};
 pub use errors::{ErrorRecord, ErrorRing};
+pub use flush::Flusher;
 pub use line::Line;
+pub use line_mut::LineMut;
 pub use memory::{Atomics, DisjointSlice, Global};
 pub use pool::{LIST_BYTES, PAGE_BYTES, Pool};
 pub use range::Range;
@@ -52,7 +62,9 @@ pub use warpstore_simt::{thread, warp};
 
 /// What a file of kernels imports.
 pub mod prelude {
-    pub use crate::{Array, Atomics, Blocks, DisjointSlice, Global, IoError, thread, warp};
+    pub use crate::{
+        Array, ArrayMut, Atomics, Blocks, DisjointSlice, Global, IoError, thread, warp,
+    };
     pub use crate::{kernel, launch_bounds, max_registers};
     pub use warpstore_simt::{Cell, Cells, Device, Order, System};
 }

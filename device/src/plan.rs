@@ -6,7 +6,7 @@ use warpstore_simt::{Team, warp};
 
 use crate::error::ErrorKind;
 use crate::finish::{Finisher, Purpose};
-use crate::store::Store;
+use crate::store::{Store, Transfer};
 
 /// In place of a byte of the line: all of it.
 pub(crate) const WHOLE_LINE: u64 = u64::MAX;
@@ -16,7 +16,7 @@ pub(crate) const WHOLE_LINE: u64 = u64::MAX;
 /// `part` is the byte that an access beside the cache is after, or [`WHOLE_LINE`].
 ///
 /// After an error nobody knows whether the controller has the command, so its slot or buffer
-/// stays taken until the queue is made anew.
+/// stays taken until the queue is made anew. That of a cleaning is no error of the access.
 #[inline(never)]
 pub(crate) fn submit<T: Team>(
     peers: T,
@@ -28,20 +28,29 @@ pub(crate) fn submit<T: Team>(
     deadline_ns: u64,
 ) -> u64 {
     let desc = store.desc();
-    let route = store.route(line);
+    let route = store.route(match Plan::from_word(plan) {
+        Plan::Clean(other) => other,
+        _ => line,
+    });
     let queue = store.home_queue(route.ssd);
     let (command, purpose) = match Plan::from_word(plan) {
         Plan::Bounce(buffer) => {
-            let command = if part == WHOLE_LINE {
-                store.read_line(route, &desc.bounce, buffer)
-            } else {
-                store.read_lba(route, &desc.bounce, buffer, part)
-            };
+            let command = store.beside(Transfer::Read, route, buffer, part);
+            (command, Purpose::Bounce { buffer })
+        }
+        Plan::WriteBack(buffer) => {
+            let command = store.beside(Transfer::Write, route, buffer, part);
             (command, Purpose::Bounce { buffer })
         }
         Plan::Fetch(slot) => {
-            let command = store.read_line(route, &desc.slots, slot);
+            let command = store.line(Transfer::Read, route, &desc.slots, slot);
             (command, Purpose::Fetch { line, version })
+        }
+        Plan::Clean(line) => {
+            // It stays in its slot as long as it is being cleaned.
+            let slot = u64::from(desc.table.peek(line).slot());
+            let command = store.line(Transfer::Write, route, &desc.slots, slot);
+            (command, Purpose::Clean { line })
         }
         Plan::Nothing | Plan::Error(_) => return plan,
     };
@@ -54,16 +63,21 @@ pub(crate) fn submit<T: Team>(
         return plan;
     };
     let kind = kind_of(error.reason);
-    if let Plan::Fetch(slot) = Plan::from_word(plan) {
-        // Exactly this fetch: it may have ended meanwhile, and the line be somebody else's.
-        let fetch = Fetch {
-            line,
-            slot: slot as u32,
-            version,
-        };
-        desc.table.lose(fetch, Failure::new(kind, 0));
+    match Plan::from_word(plan) {
+        Plan::Fetch(slot) => {
+            // Exactly this fetch: it may have ended meanwhile, and the line be somebody else's.
+            let fetch = Fetch {
+                line,
+                slot: slot as u32,
+                version,
+            };
+            desc.table.lose(fetch, Failure::new(kind, 0));
+            Plan::Error(kind).to_word()
+        }
+        // The line stays CLEANING, so that no later write overtakes this one; `flush` reports it.
+        Plan::Clean(_) => Plan::Nothing.to_word(),
+        _ => Plan::Error(kind).to_word(),
     }
-    Plan::Error(kind).to_word()
 }
 
 /// Calls `body` for the lanes of each queue in turn. Collective over `team`.
@@ -93,6 +107,10 @@ pub(crate) enum Plan {
     Fetch(u64),
     /// A read into this bounce buffer.
     Bounce(u64),
+    /// A write from this bounce buffer.
+    WriteBack(u64),
+    /// A write of this line, which is being cleaned, from its slot.
+    Clean(u64),
     /// The access fails with this kind of error.
     Error(u16),
 }
@@ -103,19 +121,23 @@ impl Plan {
     pub(crate) fn to_word(self) -> u64 {
         match self {
             Self::Nothing => 0,
-            Self::Fetch(slot) => slot << 2 | 1,
-            Self::Bounce(buffer) => buffer << 2 | 2,
-            Self::Error(kind) => u64::from(kind) << 2 | 3,
+            Self::Fetch(slot) => slot << 3 | 1,
+            Self::Bounce(buffer) => buffer << 3 | 2,
+            Self::WriteBack(buffer) => buffer << 3 | 3,
+            Self::Clean(line) => line << 3 | 4,
+            Self::Error(kind) => u64::from(kind) << 3 | 5,
         }
     }
 
     #[inline(always)]
     pub(crate) fn from_word(word: u64) -> Self {
-        match word & 3 {
+        match word & 7 {
             0 => Self::Nothing,
-            1 => Self::Fetch(word >> 2),
-            2 => Self::Bounce(word >> 2),
-            _ => Self::Error((word >> 2) as u16),
+            1 => Self::Fetch(word >> 3),
+            2 => Self::Bounce(word >> 3),
+            3 => Self::WriteBack(word >> 3),
+            4 => Self::Clean(word >> 3),
+            _ => Self::Error((word >> 3) as u16),
         }
     }
 }

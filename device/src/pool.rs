@@ -34,6 +34,13 @@ impl Pool {
         self.memory.load_u128((index << self.shift) + offset)
     }
 
+    /// Writes the 16 bytes at `offset` (a multiple of 16) of piece `index`.
+    #[inline(always)]
+    pub(crate) fn store_chunk(&self, index: u64, offset: u64, chunk: [u64; 2]) {
+        self.memory
+            .store_u128((index << self.shift) + offset, chunk);
+    }
+
     /// PRP1 and PRP2 for a transfer of a whole piece (NVMe Base 2.0, 4.1.1).
     #[inline(always)]
     pub fn prps(&self, index: u64) -> (u64, u64) {

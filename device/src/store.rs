@@ -12,6 +12,7 @@ use nvme_wire::Sqe;
 use warpstore_simt::{Device, Native, NativeCell, NativeCells, Platform, System, thread};
 
 use crate::errors::ErrorRing;
+use crate::plan::WHOLE_LINE;
 use crate::pool::Pool;
 use crate::stripe::{Place, StripeMap};
 
@@ -70,6 +71,25 @@ pub struct StoreDesc {
     pub errors: ErrorRing,
     /// Longest wait of one access. Nanoseconds.
     pub timeout_ns: u64,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy)]
+pub(crate) enum Transfer {
+    /// From the SSD.
+    Read,
+    /// To the SSD.
+    Write,
+}
+
+impl Transfer {
+    #[inline(always)]
+    fn command(self, nsid: u32, slba: u64, nlb_z: u16, prp1: u64, prp2: u64) -> Sqe {
+        match self {
+            Self::Read => Sqe::read(nsid, slba, nlb_z, prp1, prp2),
+            Self::Write => Sqe::write(nsid, slba, nlb_z, prp1, prp2),
+        }
+    }
 }
 
 /// Handle to a store.
@@ -162,32 +182,42 @@ impl Store {
         self.desc().map.place(line, warp_index())
     }
 
-    /// The command that reads a whole line into piece `index` of `pool`.
+    /// The command that moves a whole line between its place and piece `index` of `pool`.
     #[inline(always)]
-    pub(crate) fn read_line(self, route: Place, pool: &Pool, index: u64) -> Sqe {
+    pub(crate) fn line(self, transfer: Transfer, route: Place, pool: &Pool, index: u64) -> Sqe {
         let ssd = self.ssd(route.ssd);
         let shift = pool.shift - ssd.lba_shift;
         let (prp1, prp2) = pool.prps(index);
         let slba = ssd.first_lba + (route.line << shift);
-        Sqe::read(ssd.nsid, slba, ((1u32 << shift) - 1) as u16, prp1, prp2)
+        transfer.command(ssd.nsid, slba, ((1u32 << shift) - 1) as u16, prp1, prp2)
     }
 
-    /// The command that reads the LBA of a line that holds its byte `offset`, to that place of
-    /// piece `index` of `pool`.
+    /// The command that moves the LBA of a line that holds its byte `part`, or all of it if that is
+    /// [`WHOLE_LINE`], between its place and the same place of bounce buffer `buffer`.
     #[inline(always)]
-    pub(crate) fn read_lba(self, route: Place, pool: &Pool, index: u64, offset: u64) -> Sqe {
+    pub(crate) fn beside(self, transfer: Transfer, route: Place, buffer: u64, part: u64) -> Sqe {
+        let pool = &self.desc().bounce;
+        if part == WHOLE_LINE {
+            return self.line(transfer, route, pool, buffer);
+        }
         let ssd = self.ssd(route.ssd);
-        let lba = offset >> ssd.lba_shift;
-        let prp1 = pool.iova + (index << pool.shift) + (lba << ssd.lba_shift);
+        let lba = part >> ssd.lba_shift;
+        let prp1 = pool.iova + (buffer << pool.shift) + (lba << ssd.lba_shift);
         let slba = ssd.first_lba + (route.line << (pool.shift - ssd.lba_shift)) + lba;
-        Sqe::read(ssd.nsid, slba, 0, prp1, 0)
+        transfer.command(ssd.nsid, slba, 0, prp1, 0)
     }
 
     /// The command that reads the piece-sized block at byte `block << pool.shift` of an SSD into
     /// piece `index` of `pool`.
     #[inline(always)]
     pub(crate) fn read_block(self, ssd: u32, block: u64, pool: &Pool, index: u64) -> Sqe {
-        self.read_line(Place { ssd, line: block }, pool, index)
+        self.line(Transfer::Read, Place { ssd, line: block }, pool, index)
+    }
+
+    /// The command that makes what was written to an SSD durable (NVM Command Set 3.2.1, Flush).
+    #[inline(always)]
+    pub(crate) fn flush_ssd(self, ssd: u32) -> Sqe {
+        Sqe::flush(self.ssd(ssd).nsid)
     }
 
     /// The bound of a wait that begins now.

@@ -53,6 +53,20 @@ pub enum Error {
         /// The first of them.
         command: Option<ErrorRecord>,
     },
+    /// What kernels wrote did not all reach the SSDs for good.
+    #[error(
+        "not everything that was written is on the SSDs: {} failed, the first because {first}{}",
+        if *lanes == 1 { "1 write or flush".to_owned() } else { format!("{lanes} writes or flushes") },
+        command.as_ref().map_or_else(String::new, |first| format!(" (first failed command: {first})"))
+    )]
+    Flush {
+        /// How many lines or SSDs, at least: one a lane that flushed.
+        lanes: u64,
+        /// The first error.
+        first: IoError,
+        /// The first command that failed in this session.
+        command: Option<ErrorRecord>,
+    },
     /// A lane panicked or never came to a collective on the `threads` runner.
     #[error("kernel {kernel}: {fault}")]
     Lane {

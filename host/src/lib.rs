@@ -5,7 +5,7 @@
 //!                                 ├─ ssd: model, bring-up by driver-vfio, media
 //!                                 ├─ store: rings, queue words, line table, slots ─► StoreDesc
 //!                                 └─ resident: the emulated SSDs as a kernel (GPU only)
-//! create_array, memory, launch(kernel, config, args), counts, close
+//! create_array, memory, launch(kernel, config, args), counts, flush, finish
 //! ```
 //!
 //! This is the only room that knows CUDA. The driver is loaded at run time, so the crate builds

@@ -6,12 +6,16 @@
 // UNSAFETY: handles are made of this session's buffers, which live until the session is dropped,
 // after its kernels have ended.
 
-use std::collections::BTreeMap;
+mod arrays;
+mod flush;
+
+use std::io::Write;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvme_model::{Link, Serving};
 use warpstore_device::launch::{Kernel, KernelArgs, StatusSlot};
-use warpstore_device::{Array, Blocks, Element, ErrorRecord, IoError, Store};
+use warpstore_device::{Blocks, ErrorRecord, IoError, Store};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Error;
@@ -23,12 +27,17 @@ use crate::resident::{KERNELS_PTX, Resident};
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 use crate::ssd::{NewFiles, Ssd, SsdParts};
 use crate::store::StoreMemory;
+use arrays::Arrays;
 
 /// Commands that the SSDs completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Read commands that succeeded.
     pub reads: u64,
+    /// Write commands that succeeded.
+    pub writes: u64,
+    /// Flush commands that succeeded.
+    pub flushes: u64,
     /// Bytes of all commands.
     pub bytes: u64,
     /// Commands completed with an error status.
@@ -37,8 +46,9 @@ pub struct Counts {
 
 /// An open store.
 ///
-/// Dropped, it ends its kernels and then its controllers, as [`Session::close`] does; the fields
-/// go after that, in order: memory behind the controllers that it is mapped for.
+/// Dropped, it ends as [`Session::finish`] does, and says on stderr if something that kernels wrote
+/// did not reach the SSDs; the fields go after that, in order: memory behind the controllers that it
+/// is mapped for.
 pub struct Session {
     config: Configuration,
     runner: Runner,
@@ -50,14 +60,8 @@ pub struct Session {
     status: Mutex<Buffer>,
     buffers: Mutex<Vec<Arc<Buffer>>>,
     arrays: Mutex<Arrays>,
-}
-
-/// The arrays that lie on the store.
-#[derive(Default)]
-struct Arrays {
-    next_line: u64,
-    /// First line, number of elements, size of an element.
-    by_name: BTreeMap<String, (u64, u64, usize)>,
+    /// Whether kernels may have written since the last flush.
+    may_be_dirty: AtomicBool,
 }
 
 impl Session {
@@ -142,6 +146,7 @@ impl Session {
             status: Mutex::new(status),
             buffers: Mutex::default(),
             arrays: Mutex::default(),
+            may_be_dirty: AtomicBool::new(false),
         })
     }
 
@@ -159,72 +164,6 @@ impl Session {
         // SAFETY: the description and what it names are this session's, which outlives its
         // launches.
         unsafe { Store::from_raw(self.store.address()) }
-    }
-
-    /// Writes `elements` to the SSDs as a new array.
-    ///
-    /// The media are loaded directly, before anybody reads them, not by commands.
-    ///
-    /// # Errors
-    /// There is an array of that name, or the SSDs are full.
-    pub fn create_array<T: Element>(&self, name: &str, elements: &[T]) -> Result<Array<T>, Error> {
-        let bytes = elements.as_bytes();
-        let line_bytes = u64::from(self.config.line_bytes);
-        let lines = (bytes.len() as u64).div_ceil(line_bytes);
-        let mut arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
-        if arrays.by_name.contains_key(name) {
-            return Err(Error::Configuration(format!(
-                "there is an array {name:?} already"
-            )));
-        }
-        let free = self.store.lines - arrays.next_line;
-        if lines > free {
-            return Err(Error::NoSpace {
-                array: name.to_owned(),
-                needed: lines * line_bytes,
-                free: free * line_bytes,
-            });
-        }
-        let first = arrays.next_line;
-        for (line, chunk) in (first..).zip(bytes.chunks(line_bytes as usize)) {
-            self.load_line(line, chunk)?;
-        }
-        arrays.next_line += lines;
-        let entry = (first, elements.len() as u64, size_of::<T>());
-        arrays.by_name.insert(name.to_owned(), entry);
-        Ok(Array::new(self.store(), &self.store.desc, first, entry.1))
-    }
-
-    /// The array `name`.
-    ///
-    /// # Errors
-    /// There is none, or its elements have another size.
-    pub fn array<T: Element>(&self, name: &str) -> Result<Array<T>, Error> {
-        let arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
-        match arrays.by_name.get(name) {
-            Some(&(first, len, size)) if size == size_of::<T>() => {
-                Ok(Array::new(self.store(), &self.store.desc, first, len))
-            }
-            Some((_, _, size)) => Err(Error::Configuration(format!(
-                "array {name:?} has elements of {size} bytes, not {}",
-                size_of::<T>()
-            ))),
-            None => Err(Error::Configuration(format!("there is no array {name:?}"))),
-        }
-    }
-
-    /// Puts the bytes of one line on its SSD, or on every SSD that has a copy.
-    fn load_line(&self, line: u64, bytes: &[u8]) -> Result<(), Error> {
-        let line_bytes = u64::from(self.config.line_bytes);
-        let copies = match self.config.layout {
-            warpstore_device::Layout::Stripe => 1,
-            warpstore_device::Layout::Replicate => self.config.ssds,
-        };
-        for reader in 0..copies {
-            let place = self.store.desc.map.place(line, reader);
-            self.ssds[place.ssd as usize].load(place.line * line_bytes, bytes)?;
-        }
-        Ok(())
     }
 
     /// Writes `bytes` to SSD `ssd` from byte `offset` on; for benchmarks of raw blocks.
@@ -382,6 +321,8 @@ impl Session {
         let counters = self.ssds.iter().flat_map(|ssd| ssd.model.counters());
         Ok(counters.fold(Counts::default(), |sum, queue| Counts {
             reads: sum.reads + queue.reads,
+            writes: sum.writes + queue.writes,
+            flushes: sum.flushes + queue.flushes,
             bytes: sum.bytes + queue.bytes,
             errors: sum.errors + queue.errors,
         }))
@@ -396,18 +337,21 @@ impl Session {
         self.store.errors()
     }
 
-    /// Ends the session: the resident kernel, then the controllers, in order.
+    /// Ends the session: what kernels wrote is flushed, then the resident kernel ends, and the
+    /// controllers, in order.
     ///
     /// # Errors
-    /// The first thing that did not end as it should.
-    pub fn close(mut self) -> Result<(), Error> {
+    /// The first thing that did not end as it should; the rest is ended all the same. Of a flush
+    /// that failed, see [`Session::flush`]: what was not written is lost with the session.
+    pub fn finish(mut self) -> Result<(), Error> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        let mut result = Ok(());
+        let mut result = self.flush_if_dirty();
         if let Some(resident) = self.resident.take() {
-            result = resident.stop().and_then(|()| resident.report(&self.ssds));
+            let ended = resident.stop().and_then(|()| resident.report(&self.ssds));
+            result = result.and(ended);
         }
         for ssd in &mut self.ssds {
             let ended = ssd.shut_down();
@@ -419,7 +363,12 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Whoever wants to know calls `close`.
-        let _ = self.end();
+        let may_be_dirty = self.is_dirty();
+        // Whoever wants to know calls `finish`; but lost data is nothing to be silent about.
+        if let Err(error) = self.end()
+            && may_be_dirty
+        {
+            let _ = writeln!(std::io::stderr(), "warpstore: {error}");
+        }
     }
 }

@@ -194,6 +194,58 @@ impl Ssd {
         }
     }
 
+    /// Reads the medium into `bytes` from byte `offset` of namespace 1 on, as a factory would. Nobody
+    /// writes them meanwhile.
+    ///
+    /// # Panics
+    /// If they lie beyond the namespace.
+    pub(crate) fn stored(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        assert!(
+            offset + bytes.len() as u64 <= self.bytes,
+            "the bytes lie beyond the namespace"
+        );
+        match &self.media {
+            MediaMemory::None => Err(Error::Configuration(
+                "the SSDs have no media: nothing that was written can be read".to_owned(),
+            )),
+            MediaMemory::Lent(buffer) | MediaMemory::File { copy: Some(buffer) } => {
+                buffer.read(offset as usize, bytes)
+            }
+            MediaMemory::File { copy: None } => {
+                let source = (self.model.media().0 + offset) as *const u8;
+                // SAFETY: as in `load`.
+                unsafe { std::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), bytes.len()) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the copy that a GPU serves back to its file, after a Flush.
+    pub(crate) fn persist(&self) -> Result<(), Error> {
+        const CHUNK: usize = 1 << 20;
+        let MediaMemory::File { copy: Some(copy) } = &self.media else {
+            return Ok(());
+        };
+        let mut chunk = vec![0u8; CHUNK];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let len = CHUNK.min((self.bytes - offset) as usize);
+            copy.read(offset as usize, &mut chunk[..len])?;
+            let target = (self.model.media().0 + offset) as *mut u8;
+            // SAFETY: as in `load`.
+            unsafe { std::ptr::copy_nonoverlapping(chunk.as_ptr(), target, len) };
+            offset += len as u64;
+        }
+        if self.model.persist() {
+            Ok(())
+        } else {
+            Err(Error::Configuration(format!(
+                "the disk did not take what was written to the media file of {}",
+                self.backing.name()
+            )))
+        }
+    }
+
     /// Shuts the controller down, cleanly. No kernel uses it any more.
     pub(crate) fn shut_down(&mut self) -> Result<(), Error> {
         if let Some(driver) = self.driver.take() {

@@ -64,8 +64,10 @@ impl StoreMemory {
         let ssd_table = builder.ssd_table()?;
         let table = builder.table(config, lines)?;
         let slots = builder.pool(config.cache_lines, config.line_bytes)?;
-        // One for each lane, so that no lane waits for another's, within bounds.
-        let bounce_count = lanes.clamp(BOUNCE_COUNT.0, BOUNCE_COUNT.1);
+        // For each lane one of either share, so that no lane waits for another's, within bounds.
+        let bounce_count = lanes
+            .saturating_mul(2)
+            .clamp(BOUNCE_COUNT.0, BOUNCE_COUNT.1);
         let bounce = builder.pool(bounce_count, config.line_bytes)?;
         let blocks = match config.blocks {
             Some(blocks) => builder.pool(u64::from(blocks.count), blocks.bytes)?,

@@ -152,7 +152,7 @@ fn ranges_read_what_was_written_in_every_configuration() {
             .unwrap_or_else(|error| panic!("{error} with {about}"));
         assert_eq!(sums.to_vec().unwrap(), expected, "with {about}");
         assert!(session.counts().unwrap().reads > 0);
-        session.close().unwrap();
+        session.finish().unwrap();
     }
 }
 

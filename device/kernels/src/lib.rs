@@ -6,4 +6,5 @@
 pub mod bfs;
 pub mod cc;
 pub mod controller;
+pub mod flush;
 pub mod iops;

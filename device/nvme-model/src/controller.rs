@@ -176,6 +176,12 @@ impl Controller {
         &self.configuration
     }
 
+    /// Writes what the host put into the mapping of a media file to its disk; false if the machine
+    /// could not. Other media need nothing.
+    pub fn persist(&self) -> bool {
+        self.image_here().persist()
+    }
+
     /// Address and length of the media, both 0 without: to load it into other memory before a
     /// GPU serves it, and to write it back afterwards. Valid as long as the controller.
     pub fn media(&self) -> (u64, u64) {

@@ -65,7 +65,7 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let progress = Progress::begin("bfs", 0);
     let (distances, seconds) = search(&stored, graph.graph.vertices() as u64, source)?;
     let after = stored.session.counts().map_err(anyhow::Error::from)?;
-    stored.session.close().map_err(anyhow::Error::from)?;
+    stored.session.finish().map_err(anyhow::Error::from)?;
     let expected = reference::Bfs::run(&graph.graph, source);
     let wrong = reference::compare(&expected.distances, &distances).err();
     let found = reference::Bfs::of_distances(distances);
@@ -132,7 +132,7 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let progress = Progress::begin("cc", 0);
     let (labels, seconds) = components(&stored, graph.graph.vertices() as u32)?;
     let after = stored.session.counts().map_err(anyhow::Error::from)?;
-    stored.session.close().map_err(anyhow::Error::from)?;
+    stored.session.finish().map_err(anyhow::Error::from)?;
     let expected = reference::Components::run(&graph.graph);
     let wrong = reference::compare(&expected.labels, &labels).err();
     let found = reference::Components::of_labels(labels);

@@ -104,7 +104,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
         progress.reach(number);
     }
     let registers = session.registers(&iops).map_err(anyhow::Error::from)?;
-    session.close().map_err(anyhow::Error::from)?;
+    session.finish().map_err(anyhow::Error::from)?;
     runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
     let rates = runs.iter().map(|run| run.rate).collect();
     let median = runs.swap_remove(RUNS / 2);

@@ -1,0 +1,284 @@
+//! Getting what was written to the SSDs, for good: every dirty line, then a Flush of every SSD.
+//!
+//! Whole warps alone do this, in kernels of their own: nobody else writes meanwhile. A command's end is
+//! watched in the word of a bounce buffer, so that its status reaches the lane that asked.
+
+use line_cache::{Cleaning, Look};
+use nvme_queue::Patience;
+use nvme_wire::{Sqe, Status};
+use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Team};
+
+use crate::access::COMMANDS_BEFORE_FAILURE;
+use crate::bounce::{self, Share};
+use crate::error::{ErrorKind, IoError};
+use crate::finish::{Finisher, Purpose};
+use crate::launch::KernelParam;
+use crate::plan::{by_queue, kind_of};
+use crate::store::{Store, Transfer};
+
+/// Writes a store's dirty lines back, and flushes its SSDs.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Flusher(Store);
+
+#[allow(unsafe_code, reason = "marker impl for a plain handle")]
+// UNSAFETY: an `unsafe impl` only; no memory is touched here.
+mod parameter {
+    use super::{Flusher, KernelParam};
+    // SAFETY: repr(transparent) over an address of immutable data.
+    unsafe impl KernelParam for Flusher {
+        fn memory(&self) -> Option<(u64, u64)> {
+            Some(self.0.place())
+        }
+    }
+}
+
+impl Flusher {
+    /// The flusher of `store`.
+    pub const fn of(store: Store) -> Self {
+        Self(store)
+    }
+
+    /// Number of slots that may hold dirty lines.
+    #[inline(always)]
+    pub fn slots(&self) -> u64 {
+        u64::from(self.0.desc().table.slots())
+    }
+
+    /// Number of SSDs.
+    #[inline(always)]
+    pub fn ssds(&self) -> u64 {
+        u64::from(self.0.desc().map.ssds.get())
+    }
+
+    /// Writes the line in `slot` to its SSD if it is dirty, and waits for it. Collective over the
+    /// whole warp, each lane with a slot of its own; a slot that is not there is nothing to do.
+    ///
+    /// # Errors
+    /// Per lane: the SSD or its queue failed; the line stays dirty.
+    #[inline(always)]
+    pub fn write_back(&self, slot: u64) -> Result<(), IoError> {
+        let task = Task::WriteBack {
+            slot: if slot < self.slots() { slot } else { u64::MAX },
+        };
+        self.run(task)
+    }
+
+    /// Makes what was written to SSD `ssd` durable (NVMe Flush), and waits for it. Collective over
+    /// the whole warp, each lane with an SSD of its own; one that is not there is nothing to do.
+    ///
+    /// # Errors
+    /// Per lane: the SSD or its queue failed.
+    #[inline(always)]
+    pub fn flush(&self, ssd: u64) -> Result<(), IoError> {
+        let there = ssd < self.ssds();
+        let ssd = if there { ssd as u32 } else { u32::MAX };
+        self.run(Task::Flush { ssd })
+    }
+
+    #[inline(always)]
+    fn run(&self, task: Task) -> Result<(), IoError> {
+        let mut errand = Errand::new(self.0, task);
+        let patience = self.0.patience();
+        let mut turn = 0;
+        loop {
+            errand.turn(&patience, turn);
+            if Lanes::WARP.all(errand.done) {
+                return errand.error.map_or(Ok(()), Err);
+            }
+            Native::pause(turn);
+            turn += 1;
+        }
+    }
+}
+
+/// What one lane is to do.
+#[derive(Clone, Copy)]
+enum Task {
+    /// The line in this slot, if there is such a slot.
+    WriteBack { slot: u64 },
+    /// This SSD, if there is such an SSD.
+    Flush { ssd: u32 },
+}
+
+/// One lane's task on its way.
+struct Errand {
+    store: Store,
+    task: Task,
+    /// The line that is being written, once it is.
+    cleaning: Option<Cleaning>,
+    /// Bounce buffer + 1 whose word the command settles, or 0.
+    buffer: u64,
+    in_flight: bool,
+    commands: u32,
+    queue: u32,
+    done: bool,
+    error: Option<IoError>,
+}
+
+impl Errand {
+    #[inline(always)]
+    fn new(store: Store, task: Task) -> Self {
+        let done = match task {
+            Task::WriteBack { slot } => slot == u64::MAX,
+            Task::Flush { ssd } => ssd == u32::MAX,
+        };
+        let ssd = match task {
+            Task::Flush { ssd } if !done => ssd,
+            _ => 0,
+        };
+        Self {
+            store,
+            task,
+            cleaning: None,
+            buffer: 0,
+            in_flight: false,
+            commands: 0,
+            queue: store.home_queue(ssd),
+            done,
+            error: None,
+        }
+    }
+
+    /// One turn. Collective over the warp.
+    #[inline(always)]
+    fn turn(&mut self, patience: &Patience<Native>, turn: u32) {
+        let team = Lanes::WARP;
+        let submits = !self.done && !self.in_flight && self.is_ready(turn);
+        let submitting = team.ballot(submits);
+        if submits {
+            by_queue(team.part(submitting), self.queue, |peers| {
+                self.submit(peers, patience);
+            });
+        }
+        self.settle();
+        for queue in [self.queue, self.store.any_queue(turn)] {
+            let store = self.store;
+            by_queue(team, queue, |peers| {
+                store.queue(queue).drain(peers, &Finisher { store, queue });
+            });
+        }
+        let ended = patience.exhausted().map_or(0, kind_of);
+        let ended = team.max(u32::from(ended)) as u16;
+        if ended != 0 && !self.done {
+            if self.in_flight {
+                self.store.queue(self.queue).kill();
+            }
+            self.fail(ended, Status::SUCCESS);
+        }
+    }
+
+    /// Whether this lane's command can be submitted: its line's cleaning has begun, and it has a
+    /// word to watch. A line that needs no writing, or no more, is done.
+    #[inline(always)]
+    fn is_ready(&mut self, turn: u32) -> bool {
+        let desc = self.store.desc();
+        if self.buffer == 0 {
+            let share = Share::of(desc.bounce.count, false);
+            match bounce::take(desc.bounce_words, share, turn) {
+                Some(buffer) => self.buffer = buffer + 1,
+                None => return false,
+            }
+        }
+        let Task::WriteBack { slot } = self.task else {
+            return true;
+        };
+        if self.cleaning.is_some() {
+            return true;
+        }
+        let Some(line) = desc.table.occupant_of(slot as u32) else {
+            self.end();
+            return false;
+        };
+        let meta = desc.table.peek(line);
+        let there = matches!(meta.look(), Look::Hit(_)) && u64::from(meta.slot()) == slot;
+        if !there || !(meta.is_dirty() || meta.is_cleaning()) {
+            self.end();
+            return false;
+        }
+        // A write that an earlier kernel left is waited for first.
+        self.cleaning = desc.table.begin_clean(line, meta);
+        self.queue = self.store.home_queue(self.store.route(line).ssd);
+        self.cleaning.is_some()
+    }
+
+    /// The command of this lane.
+    #[inline(always)]
+    fn command(&self) -> Sqe {
+        match (self.task, self.cleaning) {
+            (Task::Flush { ssd }, _) => self.store.flush_ssd(ssd),
+            (Task::WriteBack { slot }, cleaning) => {
+                let line = cleaning.map_or(0, |cleaning| cleaning.line);
+                let route = self.store.route(line);
+                let slots = &self.store.desc().slots;
+                self.store.line(Transfer::Write, route, slots, slot)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn submit<T: Team>(&mut self, peers: T, patience: &Patience<Native>) {
+        let (store, queue) = (self.store, self.queue);
+        let buffer = self.buffer - 1;
+        // Ordering: [BB-1] as for a write beside the cache.
+        store
+            .desc()
+            .bounce_words
+            .at(buffer)
+            .store(bounce::IN_FLIGHT, Order::Relaxed);
+        let tag = Purpose::Bounce { buffer }.tag();
+        let finisher = Finisher { store, queue };
+        let submitted = store
+            .queue(queue)
+            .submit(peers, self.command(), tag, &finisher, patience);
+        self.commands += 1;
+        match submitted {
+            Ok(()) => self.in_flight = true,
+            Err(refused) => self.fail(kind_of(refused.reason), Status::SUCCESS),
+        }
+    }
+
+    /// Ends the command if it has been completed.
+    #[inline(always)]
+    fn settle(&mut self) {
+        if self.done || !self.in_flight {
+            return;
+        }
+        let desc = self.store.desc();
+        // Ordering: [BB-2].
+        let word = desc.bounce_words.at(self.buffer - 1).load(Order::Acquire);
+        let Some(status) = bounce::status_of(word) else {
+            return;
+        };
+        self.in_flight = false;
+        if status.is_retryable() && self.commands < COMMANDS_BEFORE_FAILURE {
+            return;
+        }
+        if let Some(Cleaning { line, .. }) = self.cleaning {
+            if status.is_success() {
+                desc.table.cleaned(line);
+            } else {
+                desc.table.clean_failed(line);
+            }
+        }
+        if !status.is_success() {
+            self.fail(ErrorKind::Status as u16, status);
+        }
+        self.end();
+    }
+
+    /// The task is over and nothing of it is in flight.
+    #[inline(always)]
+    fn end(&mut self) {
+        bounce::put_back(self.store.desc().bounce_words, self.buffer - 1);
+        self.done = true;
+    }
+
+    #[inline(always)]
+    fn fail(&mut self, kind: u16, status: Status) {
+        let line = self.cleaning.map_or(0, |cleaning| cleaning.line);
+        let kind = ErrorKind::from_code(kind);
+        self.error = Some(IoError::new(kind, status, self.queue, line));
+        self.done = true;
+    }
+}

@@ -1,0 +1,224 @@
+//! Kernels that write, on host threads against emulated SSDs: what is on the media at the end is what
+//! a sequential program would have left there.
+//!
+//! A program is a list of operations for each lane. Every element is set by one lane only, in that
+//! lane's order, or only added to; so the outcome does not depend on who comes first, and a lost
+//! update, an old write that overtakes a new one, or a line in the wrong place shows in it.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use warpstore::device::prelude::*;
+use warpstore::device::{CacheMode, Layout};
+use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
+
+const LANES: u64 = 64;
+
+/// What one operation does, in the top bits of its word; anything else sets through a held line.
+const GET: u64 = 0;
+const SET: u64 = 1;
+const ADD: u64 = 2;
+
+/// The operation on `index`.
+fn operation(kind: u64, index: u64, value: u32) -> u64 {
+    kind << 62 | index << 32 | u64::from(value)
+}
+
+/// Runs its lane's operations, `each` a lane. `wrong[0]` counts reads of a lane's own elements that
+/// are not what it wrote last: `mirror` has a word for each element.
+#[kernel]
+fn run_program(
+    numbers: ArrayMut<u64>,
+    sums: ArrayMut<u32>,
+    program: Global<u64>,
+    each: u64,
+    mirror: Atomics<u64>,
+    wrong: Atomics<u64>,
+) -> Result<(), IoError> {
+    let lane = thread::index_1d();
+    let mut next = lane * each;
+    while next < (lane + 1) * each {
+        let word = program.get(next).unwrap_or(0);
+        next += 1;
+        let (index, value) = (word >> 32 & 0x3FFF_FFFF, word as u32);
+        match word >> 62 {
+            GET => {
+                let expected = mirror.at(index).load(Order::Relaxed);
+                if numbers.get(index)? != expected {
+                    wrong.at(0).fetch_add(1, Order::Relaxed);
+                }
+            }
+            SET => {
+                mirror.at(index).store(u64::from(value), Order::Relaxed);
+                numbers.set(index, u64::from(value))?;
+            }
+            ADD => {
+                sums.fetch_add(index, value)?;
+            }
+            _ => {
+                mirror.at(index).store(u64::from(value), Order::Relaxed);
+                numbers.line_mut(index, |line| {
+                    // What the line says of this lane's element is what the lane wrote.
+                    line.set(index, u64::from(value))?;
+                    if line.get(index) != Some(u64::from(value)) {
+                        wrong.at(0).fetch_add(1, Order::Relaxed);
+                    }
+                    Ok::<(), IoError>(())
+                })??;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn configuration() -> Configuration {
+    Configuration {
+        target: Target::Threads {
+            lanes: LANES as u32,
+        },
+        ssd: SsdConfig {
+            profile: Profile::IDEAL,
+            medium: Medium::Near,
+            lba_bytes: 512,
+            bytes: 1 << 20,
+        },
+        ssds: 1,
+        layout: Layout::Stripe,
+        stripe_bytes: 512,
+        queues: 2,
+        depth: 64,
+        in_flight: u32::MAX,
+        line_bytes: 512,
+        cache_lines: 7,
+        mode: CacheMode::Optimistic,
+        strict: true,
+        blocks: None,
+        timeout: Duration::from_secs(20),
+    }
+}
+
+/// Elements of each array; element `i` of the numbers is lane `i % LANES`'s.
+const NUMBERS: u64 = 640;
+const SUMS: u64 = 300;
+
+#[derive(Clone, Debug)]
+struct Case {
+    configuration: Configuration,
+    seed: u64,
+    /// For each lane its operations: kind, which element, value.
+    program: Vec<Vec<(u64, u64, u32)>>,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let shape = (
+        prop_oneof![Just(1u64), Just(2), Just(7), Just(64)],
+        prop_oneof![Just(512u32), Just(4096), Just(65536)],
+        prop_oneof![Just(1u32), Just(3)],
+        prop_oneof![Just(2u32), Just(4), Just(64)],
+        prop_oneof![3 => Just(CacheMode::Optimistic), 1 => Just(CacheMode::None)],
+    );
+    let operation = (0..4u64, 0..1000u64, any::<u32>());
+    let program = prop::collection::vec(
+        prop::collection::vec(operation, 12..=12),
+        LANES as usize..=LANES as usize,
+    );
+    (shape, any::<u64>(), program).prop_map(|(shape, seed, program)| {
+        let (cache_lines, line_bytes, ssds, depth, mode) = shape;
+        let configuration = Configuration {
+            cache_lines,
+            line_bytes,
+            stripe_bytes: u64::from(line_bytes),
+            ssds,
+            depth,
+            mode,
+            ..configuration()
+        };
+        Case {
+            configuration,
+            seed,
+            program,
+        }
+    })
+}
+
+/// The same program, one lane after the other.
+struct Oracle {
+    numbers: Vec<u64>,
+    sums: Vec<u32>,
+    words: Vec<u64>,
+}
+
+impl Oracle {
+    fn of(program: &[Vec<(u64, u64, u32)>]) -> Self {
+        let mut oracle = Self {
+            numbers: (0..NUMBERS).map(|i| i * 3).collect(),
+            sums: vec![0; SUMS as usize],
+            words: Vec::new(),
+        };
+        for (lane, operations) in (0..).zip(program) {
+            for &(kind, pick, value) in operations {
+                let own = lane + pick % (NUMBERS / LANES) * LANES;
+                let index = if kind == ADD { pick % SUMS } else { own };
+                match kind {
+                    GET => {}
+                    ADD => {
+                        let sum = &mut oracle.sums[index as usize];
+                        *sum = sum.wrapping_add(value);
+                    }
+                    _ => oracle.numbers[index as usize] = u64::from(value),
+                }
+                oracle.words.push(operation(kind, index, value));
+            }
+        }
+        oracle
+    }
+}
+
+fn run(case: &Case) {
+    let oracle = Oracle::of(&case.program);
+    let session = Session::open_interleaved(case.configuration.clone(), case.seed).unwrap();
+    let initial: Vec<u64> = (0..NUMBERS).map(|i| i * 3).collect();
+    session.create_array("numbers", &initial).unwrap();
+    session
+        .create_array("sums", &vec![0u32; SUMS as usize])
+        .unwrap();
+    let program = session.upload(&oracle.words).unwrap();
+    let mirror = session.upload(&initial).unwrap();
+    let wrong = session.memory::<u64>(1).unwrap();
+    let each = oracle.words.len() as u64 / LANES;
+    let args = (
+        session.array_mut("numbers").unwrap(),
+        session.array_mut("sums").unwrap(),
+        program.global(),
+        each,
+        mirror.atomics(),
+        wrong.atomics(),
+    );
+    let config = session.fill(&run_program).unwrap();
+    session
+        .launch(&run_program, config, args)
+        .unwrap_or_else(|error| panic!("{error} with {:?}", case.configuration));
+    assert_eq!(
+        wrong.to_vec().unwrap(),
+        [0],
+        "a lane did not read its own write"
+    );
+    session.flush().unwrap();
+    assert_eq!(session.stored::<u64>("numbers").unwrap(), oracle.numbers);
+    assert_eq!(session.stored::<u32>("sums").unwrap(), oracle.sums);
+    assert_eq!(
+        session.counts().unwrap().flushes,
+        u64::from(case.configuration.ssds),
+        "every SSD is flushed, once"
+    );
+    session.finish().unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, max_shrink_iters: 0, ..Default::default() })]
+
+    #[test]
+    fn the_media_hold_what_a_sequential_program_leaves(case in case()) {
+        run(&case);
+    }
+}
