@@ -94,6 +94,12 @@ impl<T: Element> Array<T> {
         self.len
     }
 
+    /// Number of elements in a line: those from a multiple of it on lie in one line.
+    #[inline(always)]
+    pub fn elements_per_line(&self) -> u64 {
+        1 << (self.line_shift - Self::SHIFT)
+    }
+
     /// True if there is no element.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {

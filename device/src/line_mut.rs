@@ -3,7 +3,7 @@
 use core::cell::Cell as Flag;
 use core::ops::Deref;
 
-use warpstore_simt::{Native, Platform, Team, warp};
+use warpstore_simt::{Lanes, Native, Platform, Team, warp};
 
 use crate::array::Element;
 use crate::array_mut::ArrayMut;
@@ -75,63 +75,47 @@ impl<T: Element> ArrayMut<T> {
 
     /// Writes every element of the line of element `index`, without reading it from the SSD:
     /// `values` gives the element for each index. A line that is not resident is written straight
-    /// to the SSD.
-    ///
-    /// Lanes that want the same line take part as in [`Array::line`](crate::Array::line), and
-    /// share its elements among them. `values` may read arrays.
+    /// to the SSD. Collective over the whole warp, whose lanes share the elements among them; the
+    /// line is that of lane 0. `values` may read arrays.
     ///
     /// # Errors
-    /// `index` is outside the array, `values` returned an error (nothing is written then), or the
-    /// SSD or its queue failed.
+    /// Warp-uniform: `index` is outside the array, `values` returned an error in some lane (nothing
+    /// is written then), or the SSD or its queue failed.
     #[inline(always)]
     pub fn write_line(
         &self,
         index: u64,
         values: impl Fn(u64) -> Result<T, IoError>,
     ) -> Result<(), IoError> {
-        let array = *self;
-        self.each_line(
-            index,
-            Overwritten {
-                array,
-                index,
-                values,
-            },
-        )
-    }
-
-    #[inline(always)]
-    fn write_line_with<L: Team>(
-        &self,
-        team: L,
-        line: u64,
-        index: u64,
-        values: &impl Fn(u64) -> Result<T, IoError>,
-    ) -> Result<(), IoError> {
-        let store = self.store();
-        let words = store.desc().bounce_words;
+        let team = Lanes::WARP;
+        let index = team.broadcast(index);
+        if index >= self.len() {
+            return Err(IoError::out_of_range(index));
+        }
+        let (store, line) = (self.store(), self.line_of(index));
         let buffer = self.take_buffer(team, line)?;
-        let filled = self.fill(team, buffer, index, values);
+        let filled = self.fill(team, buffer, index, &values);
         // One lane's error is everybody's: the line is written whole or not at all.
         let failed = team.ballot(filled.is_err());
-        let result = if failed != 0 {
-            team.sync();
+        // [WB-1] All have filled their part before it is copied or written.
+        team.sync();
+        let error = if failed != 0 {
             let error = filled.map_or_else(IoError::to_bits, |()| 0);
-            IoError::from_bits(team.shuffle(error, warp::leader(failed)))
+            team.shuffle(error, warp::leader(failed))
         } else {
-            // [WB-1] All have filled their part before it is copied or written.
-            team.sync();
-            IoError::from_bits(overwrite(store, line, buffer, team).error)
+            overwrite(store, line, buffer, team).error
         };
-        let lost = matches!(
-            result.map(IoError::kind),
-            Some(ErrorKind::Timeout | ErrorKind::Aborted | ErrorKind::QueueDead)
-        );
+        let error = IoError::from_bits(error);
         // A write that never came back may still read the buffer.
+        let lost = failed == 0
+            && matches!(
+                error.map(IoError::kind),
+                Some(ErrorKind::Timeout | ErrorKind::Aborted | ErrorKind::QueueDead)
+            );
         if !lost && team.leads() {
-            bounce::put_back(words, buffer);
+            bounce::put_back(store.desc().bounce_words, buffer);
         }
-        result.map_or(Ok(()), Err)
+        error.map_or(Ok(()), Err)
     }
 
     /// Waits for a buffer. Collective over `team`.
@@ -215,20 +199,5 @@ impl<T: Element, R, F: FnOnce(&LineMut<'_, T>) -> R> ForLine<R> for HeldMut<T, F
             let result = body(&line);
             (result, line.changed.get())
         })
-    }
-}
-
-/// To write a line whole.
-struct Overwritten<T, F> {
-    array: ArrayMut<T>,
-    index: u64,
-    values: F,
-}
-
-impl<T: Element, F: Fn(u64) -> Result<T, IoError>> ForLine<()> for Overwritten<T, F> {
-    #[inline(always)]
-    fn run<L: Team>(self, team: L, line: u64) -> Result<(), IoError> {
-        self.array
-            .write_line_with(team, line, self.index, &self.values)
     }
 }

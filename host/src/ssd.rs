@@ -139,7 +139,7 @@ impl SsdParts {
         }
         let namespace = driver.namespace(1)?;
         let shift = u32::from(namespace.block_shift);
-        Ok(Ssd {
+        let ssd = Ssd {
             driver: Some(driver),
             backing,
             model: self.model,
@@ -147,11 +147,34 @@ impl SsdParts {
             lba_shift: shift,
             bytes: namespace.blocks << shift,
             _doorbells: self.doorbells,
-        })
+        };
+        ssd.fill_copy()?;
+        Ok(ssd)
     }
 }
 
+/// Bytes of a media file that are copied at a time.
+const CHUNK: usize = 1 << 20;
+
 impl Ssd {
+    /// Copies what is in the media file to where a GPU serves it.
+    fn fill_copy(&self) -> Result<(), Error> {
+        let MediaMemory::File { copy: Some(copy) } = &self.media else {
+            return Ok(());
+        };
+        let mut chunk = vec![0u8; CHUNK];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let part = &mut chunk[..CHUNK.min((self.bytes - offset) as usize)];
+            let source = (self.model.media().0 + offset) as *const u8;
+            // SAFETY: as in `load`.
+            unsafe { std::ptr::copy_nonoverlapping(source, part.as_mut_ptr(), part.len()) };
+            copy.write(offset as usize, part)?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
     /// The enabled controller.
     pub(crate) fn driver(&mut self) -> &mut Controller<Enabled> {
         self.driver
@@ -222,19 +245,18 @@ impl Ssd {
 
     /// Writes the copy that a GPU serves back to its file, after a Flush.
     pub(crate) fn persist(&self) -> Result<(), Error> {
-        const CHUNK: usize = 1 << 20;
         let MediaMemory::File { copy: Some(copy) } = &self.media else {
             return Ok(());
         };
         let mut chunk = vec![0u8; CHUNK];
         let mut offset = 0;
         while offset < self.bytes {
-            let len = CHUNK.min((self.bytes - offset) as usize);
-            copy.read(offset as usize, &mut chunk[..len])?;
+            let part = &mut chunk[..CHUNK.min((self.bytes - offset) as usize)];
+            copy.read(offset as usize, part)?;
             let target = (self.model.media().0 + offset) as *mut u8;
             // SAFETY: as in `load`.
-            unsafe { std::ptr::copy_nonoverlapping(chunk.as_ptr(), target, len) };
-            offset += len as u64;
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len()) };
+            offset += part.len() as u64;
         }
         if self.model.persist() {
             Ok(())

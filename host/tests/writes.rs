@@ -222,3 +222,149 @@ proptest! {
         run(&case);
     }
 }
+
+/// c[i] = a[i] + b[i], a line at a time and without reading c.
+#[kernel]
+fn vector_add(a: Array<u32>, b: Array<u32>, c: ArrayMut<u32>) -> Result<(), IoError> {
+    let per_line = c.elements_per_line();
+    let mut first = thread::index_1d() / 32 * per_line;
+    while first < c.len() {
+        c.write_line(first, |i| Ok(a.get(i)?.wrapping_add(b.get(i)?)))?;
+        first += thread::grid_size() / 32 * per_line;
+    }
+    Ok(())
+}
+
+/// Touches every element, so that some lines are in the cache.
+#[kernel]
+fn touch(c: ArrayMut<u32>) -> Result<(), IoError> {
+    for i in thread::grid_stride(c.len()) {
+        c.set(i, 7)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn lines_are_written_without_being_read() {
+    // The last line of each array is not full.
+    let (a, b): (Vec<u32>, Vec<u32>) = (0..2000u32).map(|i| (i * 7, !i)).unzip();
+    let sum: Vec<u32> = a.iter().zip(&b).map(|(a, b)| a.wrapping_add(*b)).collect();
+    for (seed, (cache_lines, mode, touched)) in [
+        (1, CacheMode::Optimistic, false),
+        (64, CacheMode::Optimistic, true),
+        (7, CacheMode::Optimistic, true),
+        (7, CacheMode::None, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let configuration = Configuration {
+            cache_lines,
+            mode,
+            ssds: 3,
+            ..configuration()
+        };
+        let session = Session::open_interleaved(configuration, seed as u64).unwrap();
+        let a = session.create_array("a", &a).unwrap();
+        let b = session.create_array("b", &b).unwrap();
+        session.create_array("c", &vec![1u32; 2000]).unwrap();
+        let c = session.array_mut("c").unwrap();
+        if touched {
+            let config = session.fill(&touch).unwrap();
+            session.launch(&touch, config, (c,)).unwrap();
+        }
+        let config = session.fill(&vector_add).unwrap();
+        session.launch(&vector_add, config, (a, b, c)).unwrap();
+        session.flush().unwrap();
+        assert_eq!(session.stored::<u32>("c").unwrap(), sum, "seed {seed}");
+        let counts = session.counts().unwrap();
+        assert!(
+            touched || counts.writes == 16,
+            "one write a line: {counts:?}"
+        );
+        session.finish().unwrap();
+    }
+}
+
+/// Writes one element, or fails to.
+#[kernel]
+fn set_one(c: ArrayMut<u32>, index: u64) -> Result<(), IoError> {
+    if thread::index_1d() == 0 {
+        c.set(index, 1)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_write_outside_is_an_error_and_writes_nothing() {
+    let session = Session::open(configuration(), "").unwrap();
+    session.create_array("c", &[0u32; 100]).unwrap();
+    session.create_array("behind", &[0u32; 100]).unwrap();
+    let c = session.array_mut("c").unwrap();
+    let config = session.fill(&set_one).unwrap();
+    let error = session.launch(&set_one, config, (c, 100)).unwrap_err();
+    assert!(
+        error.to_string().contains("index 100 lies outside"),
+        "{error}"
+    );
+    session.flush().unwrap();
+    assert_eq!(session.stored::<u32>("c").unwrap(), [0; 100]);
+    assert_eq!(session.stored::<u32>("behind").unwrap(), [0; 100]);
+}
+
+#[test]
+fn what_is_written_stays_in_the_cache_until_the_flush() {
+    let session = Session::open(configuration(), "").unwrap();
+    session.create_array("c", &[0u32; 100]).unwrap();
+    let c = session.array_mut("c").unwrap();
+    let config = session.fill(&set_one).unwrap();
+    session.launch(&set_one, config, (c, 5)).unwrap();
+    assert_eq!(session.stored::<u32>("c").unwrap()[5], 0);
+    session.flush().unwrap();
+    assert_eq!(session.stored::<u32>("c").unwrap()[5], 1);
+    let counts = session.counts().unwrap();
+    assert_eq!((counts.writes, counts.flushes), (1, 1));
+    // Clean lines are not written again.
+    session.flush().unwrap();
+    let counts = session.counts().unwrap();
+    assert_eq!((counts.writes, counts.flushes), (1, 2));
+    session.finish().unwrap();
+}
+
+#[test]
+fn replicas_are_not_written() {
+    let configuration = Configuration {
+        ssds: 2,
+        layout: Layout::Replicate,
+        ..configuration()
+    };
+    let session = Session::open(configuration, "").unwrap();
+    session.create_array("c", &[0u32; 100]).unwrap();
+    let error = session.array_mut::<u32>("c").err().unwrap().to_string();
+    assert!(error.contains("2 replicas"), "{error}");
+}
+
+#[test]
+fn a_finished_session_leaves_everything_in_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let configuration = |overwrite| Configuration {
+        ssd: SsdConfig {
+            medium: Medium::File {
+                path: folder.path().join("ssd.img"),
+                overwrite,
+            },
+            ..configuration().ssd
+        },
+        ssds: 3,
+        ..configuration()
+    };
+    let session = Session::open(configuration(true), "").unwrap();
+    session.create_array("c", &[0u32; 3000]).unwrap();
+    let c = session.array_mut("c").unwrap();
+    let config = session.fill(&touch).unwrap();
+    session.launch(&touch, config, (c,)).unwrap();
+    session.finish().unwrap();
+    let session = Session::open(configuration(false), "").unwrap();
+    session.existing_array::<u32>("c", 3000).unwrap();
+    assert_eq!(session.stored::<u32>("c").unwrap(), [7; 3000]);
+}

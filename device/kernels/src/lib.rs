@@ -8,3 +8,4 @@ pub mod cc;
 pub mod controller;
 pub mod flush;
 pub mod iops;
+pub mod rw;

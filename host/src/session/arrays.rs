@@ -26,9 +26,34 @@ impl Session {
     /// # Errors
     /// There is an array of that name, or the SSDs are full.
     pub fn create_array<T: Element>(&self, name: &str, elements: &[T]) -> Result<Array<T>, Error> {
-        let bytes = elements.as_bytes();
+        self.add_array::<T>(name, elements.len() as u64, |first| {
+            let line_bytes = self.config.line_bytes as usize;
+            let lines = (first..).zip(elements.as_bytes().chunks(line_bytes));
+            lines
+                .into_iter()
+                .try_for_each(|(line, chunk)| self.load_line(line, chunk))
+        })
+    }
+
+    /// An array of `len` elements that is on the SSDs already: a session before this one made it,
+    /// after the same arrays as this one has now, with the same lines and SSDs, on media files.
+    ///
+    /// # Errors
+    /// As [`Session::create_array`].
+    pub fn existing_array<T: Element>(&self, name: &str, len: u64) -> Result<Array<T>, Error> {
+        self.add_array(name, len, |_| Ok(()))
+    }
+
+    /// Adds an array behind the others; `load` gets its first line.
+    fn add_array<T: Element>(
+        &self,
+        name: &str,
+        len: u64,
+        load: impl FnOnce(u64) -> Result<(), Error>,
+    ) -> Result<Array<T>, Error> {
         let line_bytes = u64::from(self.config.line_bytes);
-        let lines = (bytes.len() as u64).div_ceil(line_bytes);
+        let bytes = len.saturating_mul(size_of::<T>() as u64);
+        let lines = bytes.div_ceil(line_bytes);
         let mut arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
         if arrays.by_name.contains_key(name) {
             return Err(Error::Configuration(format!(
@@ -39,18 +64,16 @@ impl Session {
         if lines > free {
             return Err(Error::NoSpace {
                 array: name.to_owned(),
-                needed: lines * line_bytes,
+                needed: bytes.next_multiple_of(line_bytes),
                 free: free * line_bytes,
             });
         }
         let first = arrays.next_line;
-        for (line, chunk) in (first..).zip(bytes.chunks(line_bytes as usize)) {
-            self.load_line(line, chunk)?;
-        }
+        load(first)?;
         arrays.next_line += lines;
-        let entry = (first, elements.len() as u64, size_of::<T>());
+        let entry = (first, len, size_of::<T>());
         arrays.by_name.insert(name.to_owned(), entry);
-        Ok(Array::new(self.store(), &self.store.desc, first, entry.1))
+        Ok(Array::new(self.store(), &self.store.desc, first, len))
     }
 
     /// The array `name`.

@@ -3,6 +3,7 @@
 mod graphs;
 mod iops;
 mod plan;
+mod rw;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let mut findings = Vec::new();
     match options.experiment {
         Some(Experiment::Iops) => findings.push(iops::run(&plan)?),
+        Some(Experiment::Rw) => findings.push(rw::run(&plan)?),
         Some(Experiment::Bfs) => findings.push(graphs::bfs(&plan, &graph_of(options)?)?),
         Some(Experiment::Cc) => findings.push(graphs::cc(&plan, &graph_of(options)?)?),
         None => {

@@ -102,7 +102,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Lanes in flight on host threads; a GPU is filled.
-    fn lanes(&self) -> u32 {
+    pub(crate) fn lanes(&self) -> u32 {
         self.options.threads.unwrap_or(HOST_LANES)
     }
 

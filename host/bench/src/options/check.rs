@@ -12,6 +12,7 @@ impl Options {
         self.check_scope()?;
         self.check_sizes()?;
         self.check_media()?;
+        self.check_layout()?;
         if let Some(runner) = self.runner {
             self.check_runner(runner)?;
         }
@@ -74,7 +75,7 @@ impl Options {
 
     /// An option that the experiment would ignore is a mistake.
     fn check_scope(&self) -> Result<(), UsageError> {
-        use Experiment::{Bfs, Cc, Iops};
+        use Experiment::{Bfs, Cc, Iops, Rw};
         let Some(experiment) = self.experiment else {
             return Ok(());
         };
@@ -84,9 +85,9 @@ impl Options {
             ("--graph", graph, &[Bfs, Cc]),
             ("--source", shown(self.source), &[Bfs]),
             ("--block", shown(self.block), &[Iops]),
-            ("--ops", shown(self.ops), &[Iops]),
+            ("--ops", shown(self.ops), &[Iops, Rw]),
             ("--in-flight", shown(self.in_flight.map(u64::from)), &[Iops]),
-            ("--span", shown(self.span), &[Iops]),
+            ("--span", shown(self.span), &[Iops, Rw]),
         ];
         for (option, value, scope) in scopes {
             if let Some(value) = value.filter(|_| !scope.contains(&experiment)) {
@@ -151,6 +152,18 @@ impl Options {
             return refuse("--cache", cache, reason);
         }
         Ok(())
+    }
+
+    /// Replicas are for reading.
+    fn check_layout(&self) -> Result<(), UsageError> {
+        match (self.experiment, self.layout) {
+            (Some(Experiment::Rw), Layout::Replicate) => Err(UsageError::new(
+                "--layout",
+                "replicate",
+                "kernels only read replicas; rw takes stripe",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Media that keep nothing can be timed, not computed with.

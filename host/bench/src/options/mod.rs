@@ -31,6 +31,8 @@ const MAX_THREADS: u32 = 1 << 22;
 pub enum Experiment {
     /// Random reads of one block size: commands per second, bandwidth, latency.
     Iops,
+    /// Random writes and additions, flushed and compared word by word.
+    Rw,
     /// Breadth-first search along the edges' direction.
     Bfs,
     /// Weakly connected components.
@@ -162,13 +164,13 @@ pub struct Options {
     /// iops: bytes of a command [default: 512, or the LBA size if larger]
     #[arg(long, value_name = "BYTES", value_parser = power_of_two(512, 65536))]
     pub block: Option<u64>,
-    /// iops: commands in all
+    /// iops: commands in all; rw: operations in all
     #[arg(long, value_name = "N", value_parser = within(1, 1u64 << 40))]
     pub ops: Option<u64>,
     /// iops: commands in flight at a time
     #[arg(long, value_name = "N", value_parser = within(1, MAX_THREADS))]
     pub in_flight: Option<u32>,
-    /// iops: bytes of each SSD that are read
+    /// iops: bytes of each SSD that are read; rw: bytes of both arrays
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub span: Option<u64>,
 

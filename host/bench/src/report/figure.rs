@@ -13,8 +13,8 @@ const PANEL_SIZE: (u32, u32) = (960, 420);
 /// One panel of the figure, ready to be drawn.
 type Draw<'a> = Box<dyn Fn(&Panel<'_>) -> Result<(), DrawError> + 'a>;
 
-/// Draws the report as an SVG file: for iops the rate and the latency percentiles, for graphs the
-/// time of each run. Runs that differ in nothing shown are one bar with a whisker.
+/// Draws the report as an SVG file: for iops the rate and the latency percentiles, for the
+/// others the time of each run. Runs that differ in nothing shown are one bar with a whisker.
 ///
 /// # Errors
 /// What plotters says, if it fails.
@@ -55,15 +55,15 @@ fn panels(report: &Report) -> Vec<Draw<'_>> {
         panels.push(rates(&rows, format!("Random reads: {origin}")));
         panels.push(latencies(&rows, format!("Latency: {origin}")));
     }
-    let times = graph_times(report);
+    let times = times(report);
     if !times.is_empty() {
-        let title = format!("Graphs: {origin}");
+        let title = format!("Kernel time: {origin}");
         panels.push(Box::new(move |panel| {
             bars(
                 panel,
                 &Axes {
                     title: &title,
-                    x: "experiment and graph",
+                    x: "experiment and data",
                     y: "kernel time",
                     y_label: seconds,
                 },
@@ -178,12 +178,13 @@ fn latencies<'a>(rows: &[&'a Iops], title: String) -> Draw<'a> {
     })
 }
 
-fn graph_times(report: &Report) -> Vec<Bar> {
+fn times(report: &Report) -> Vec<Bar> {
     let mut times: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for outcome in &report.results {
         let (label, seconds) = match outcome {
             Outcome::Bfs(row) => (format!("bfs {}", row.graph), row.seconds),
             Outcome::Cc(row) => (format!("cc {}", row.graph), row.seconds),
+            Outcome::Rw(row) => (format!("rw {} words", row.words), row.seconds),
             Outcome::Iops(_) => continue,
         };
         times.entry(label).or_default().push(seconds);

@@ -81,6 +81,8 @@ pub struct Configuration {
 pub enum Outcome {
     /// Of `iops`.
     Iops(Iops),
+    /// Of `rw`.
+    Rw(Rw),
     /// Of `bfs`.
     Bfs(Bfs),
     /// Of `cc`.
@@ -150,6 +152,31 @@ impl Latency {
             max: recorded.max(),
         }
     }
+}
+
+/// Random writes and additions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rw {
+    /// Operations of all lanes: half add, three eighths write, one eighth reads.
+    pub operations: u64,
+    /// Operations per second of kernel time, the flush apart.
+    pub per_second: f64,
+    /// Words of 8 bytes in both arrays, each compared.
+    pub words: u64,
+    /// Lanes.
+    pub threads: u64,
+    /// Registers of each, on a GPU.
+    pub registers: Option<u32>,
+    /// Kernel time.
+    pub seconds: f64,
+    /// Time of the flush after it.
+    pub flush_seconds: f64,
+    /// NVMe read commands completed.
+    pub reads: u64,
+    /// NVMe write commands completed.
+    pub writes: u64,
+    /// Bytes that both moved.
+    pub bytes_moved: u64,
 }
 
 /// A breadth-first search.

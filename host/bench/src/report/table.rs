@@ -5,7 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 
 use super::units::{bytes, count, seconds};
-use super::{Bfs, Cc, Iops, Outcome, Report};
+use super::{Bfs, Cc, Iops, Outcome, Report, Rw};
 
 /// The report as text: where it ran, what was modelled, and a table for each experiment.
 pub fn render(report: &Report) -> String {
@@ -31,7 +31,19 @@ pub fn render(report: &Report) -> String {
             None
         }
     });
-    let tables = [table(&IOPS, iops), table(&BFS, bfs), table(&CC, cc)];
+    let rw = report.results.iter().filter_map(|outcome| {
+        if let Outcome::Rw(row) = outcome {
+            Some(rw(row))
+        } else {
+            None
+        }
+    });
+    let tables = [
+        table(&IOPS, iops),
+        table(&RW, rw),
+        table(&BFS, bfs),
+        table(&CC, cc),
+    ];
     for table in tables.into_iter().filter(|table| !table.is_empty()) {
         let _ = write!(text, "\n{table}\n");
     }
@@ -78,6 +90,17 @@ const IOPS: [&str; 12] = [
     "p99.9",
     "commands",
 ];
+const RW: [&str; 9] = [
+    "operations",
+    "per second",
+    "words",
+    "threads",
+    "time",
+    "flush",
+    "reads",
+    "writes",
+    "bytes moved",
+];
 const BFS: [&str; 8] = [
     "bfs of",
     "source",
@@ -116,6 +139,20 @@ fn iops(row: &Iops) -> [String; 12] {
         nanoseconds(row.latency_ns.p99),
         nanoseconds(row.latency_ns.p999),
         row.commands.to_string(),
+    ]
+}
+
+fn rw(row: &Rw) -> [String; 9] {
+    [
+        row.operations.to_string(),
+        format!("{}/s", count(row.per_second)),
+        row.words.to_string(),
+        row.threads.to_string(),
+        seconds(row.seconds),
+        seconds(row.flush_seconds),
+        row.reads.to_string(),
+        row.writes.to_string(),
+        bytes(row.bytes_moved as f64),
     ]
 }
 

@@ -74,6 +74,31 @@ fn no_option_changes_the_answers() {
     }
 }
 
+#[test]
+fn no_option_loses_a_write() {
+    let folder = Folder::new();
+    for options in [
+        "--line 512 --ssds 3 --cache-lines 1 --depth 2 --queues 1",
+        "--line 512 --ssds 1 --cache-lines 64 --depth 4 --queues 4 --threads 1024",
+        "--line 4096 --ssds 3 --cache-lines 2 --depth 1024 --queues 4",
+        "--line 65536 --ssds 1 --cache-lines 7 --depth 64 --queues 4",
+        "--line 512 --ssds 3 --cache-mode none --depth 64 --queues 1",
+        "--ssds 3 --ssd model:ideal,media=w.img --seed 7",
+    ] {
+        let rw = folder.result(&format!("rw --span 64K --ops 4096 {options}"));
+        assert_eq!(rw["operations"], 4096, "{options}");
+        // Three in eight are writes, and all lines with one get to the SSD in the end.
+        let number = |field: &str| rw[field].as_u64().unwrap();
+        let line = options.contains("65536");
+        assert!(number("writes") >= if line { 1 } else { 16 }, "{rw}");
+        assert!(number("words") >= 8192, "{rw}");
+    }
+    assert_eq!(
+        folder.names(),
+        ["result.json", "result.svg", "w.img.0", "w.img.1", "w.img.2"]
+    );
+}
+
 /// The result without what depends on time and cache.
 fn answer(folder: &Folder, line: &str) -> Value {
     let mut result = folder.result(line);

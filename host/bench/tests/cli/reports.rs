@@ -45,6 +45,21 @@ fn every_experiment_reports_in_full() {
         assert_fields(&report["results"][0], &graph);
         assert_report(&folder, &report);
     }
+    folder.succeed("rw --ops 1000 --span 64K --json out.json");
+    let report = folder.json("out.json");
+    let fields = [
+        "operations",
+        "per_second",
+        "words",
+        "threads",
+        "seconds",
+        "flush_seconds",
+        "reads",
+        "writes",
+        "bytes_moved",
+    ];
+    assert_fields(&report["results"][0], &fields);
+    assert_report(&folder, &report);
     folder.succeed("iops --ops 1000 --span 1M --json out.json");
     let report = folder.json("out.json");
     let result = &report["results"][0];

@@ -1,0 +1,130 @@
+//! [DL-1]: more lanes than the cache has room for, held lines in every warp, dirty lines everywhere,
+//! striped SSDs, rings of any depth. A circle of waiting would end in an error after the deadline.
+
+use std::time::Duration;
+
+use warpstore::device::prelude::*;
+use warpstore::device::{CacheMode, Layout};
+use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
+
+const LANES: u64 = 1024;
+const ELEMENTS: u64 = 64 * 256;
+
+/// Each lane adds to elements all over the array while its warp holds a line, which it writes, and
+/// while others hold theirs.
+#[kernel]
+fn crowd(numbers: ArrayMut<u64>, sums: ArrayMut<u64>, rounds: u64) -> Result<(), IoError> {
+    let lane = thread::index_1d();
+    let n = sums.len();
+    for round in 0..rounds {
+        // One line for the whole warp, another one in each round and for each warp.
+        let held = (lane / 32 + round * 97) * 64 % n;
+        let own = held + u64::from(warp::lane_id());
+        numbers.line_mut(held, |line| {
+            // Inside: a read, a write and an addition that find the cache full of held lines.
+            numbers.get((own * 7 + round) % n)?;
+            line.set(own, own + round)?;
+            sums.fetch_add((own * 31 + round * 11) % n, 1)?;
+            for number in numbers.range(held..held + 4) {
+                number?;
+            }
+            Ok::<(), IoError>(())
+        })??;
+    }
+    Ok(())
+}
+
+fn configuration() -> Configuration {
+    Configuration {
+        target: Target::Threads {
+            lanes: LANES as u32,
+        },
+        ssd: SsdConfig {
+            profile: Profile::IDEAL,
+            medium: Medium::Near,
+            lba_bytes: 512,
+            bytes: 1 << 20,
+        },
+        ssds: 3,
+        layout: Layout::Stripe,
+        stripe_bytes: 512,
+        queues: 2,
+        depth: 64,
+        in_flight: u32::MAX,
+        line_bytes: 512,
+        cache_lines: 64,
+        mode: CacheMode::Optimistic,
+        strict: true,
+        blocks: None,
+        timeout: Duration::from_secs(60),
+    }
+}
+
+fn everybody_ends(depth: u32, cache_lines: u64, mode: CacheMode) {
+    let configuration = Configuration {
+        depth,
+        cache_lines,
+        mode,
+        ..configuration()
+    };
+    let session = Session::open(configuration, "").unwrap();
+    session
+        .create_array("numbers", &vec![0u64; ELEMENTS as usize])
+        .unwrap();
+    session
+        .create_array("sums", &vec![0u64; ELEMENTS as usize])
+        .unwrap();
+    let rounds = 3;
+    let config = session.fill(&crowd).unwrap();
+    let args = (
+        session.array_mut("numbers").unwrap(),
+        session.array_mut("sums").unwrap(),
+        rounds,
+    );
+    session.launch(&crowd, config, args).unwrap();
+    session.flush().unwrap();
+    let total: u64 = session.stored::<u64>("sums").unwrap().iter().sum();
+    assert_eq!(total, LANES * rounds, "an addition was lost");
+    // Two warps may come to one line in different rounds: either may be the last.
+    let mut writers = vec![Vec::new(); ELEMENTS as usize];
+    for round in 0..rounds {
+        for lane in 0..LANES {
+            let own = (lane / 32 + round * 97) * 64 % ELEMENTS + lane % 32;
+            writers[own as usize].push(own + round);
+        }
+    }
+    let stored = session.stored::<u64>("numbers").unwrap();
+    for (index, number) in stored.iter().enumerate() {
+        let any = &writers[index];
+        assert!(
+            any.contains(number) || any.is_empty() && *number == 0,
+            "element {index} holds {number}, written were {any:?}"
+        );
+    }
+    session.finish().unwrap();
+}
+
+#[test]
+fn a_crowd_on_rings_of_two() {
+    everybody_ends(2, 64, CacheMode::Optimistic);
+}
+
+#[test]
+fn a_crowd_on_rings_of_four() {
+    everybody_ends(4, 64, CacheMode::Optimistic);
+}
+
+#[test]
+fn a_crowd_on_rings_of_sixty_four() {
+    everybody_ends(64, 64, CacheMode::Optimistic);
+}
+
+#[test]
+fn a_crowd_on_one_line() {
+    everybody_ends(64, 1, CacheMode::Optimistic);
+}
+
+#[test]
+fn a_crowd_without_a_cache() {
+    everybody_ends(64, 64, CacheMode::None);
+}
