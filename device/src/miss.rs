@@ -180,6 +180,8 @@ impl Access {
         };
         if let Some(buffer) = aim.brings() {
             self.claim = claim;
+            // From here on, whatever becomes of the submission, the write may be about.
+            self.writes_back = true;
             return Plan::WriteBack(buffer);
         }
         let share = bounce::Share::of(desc.bounce.count, A::HOLDS);

@@ -128,3 +128,33 @@ fn a_crowd_on_one_line() {
 fn a_crowd_without_a_cache() {
     everybody_ends(64, 64, CacheMode::None);
 }
+
+/// Writes an element, then reads one of another line.
+#[kernel]
+fn write_then_read(numbers: ArrayMut<u64>, write: u64, read: u64) -> Result<(), IoError> {
+    numbers.set(write, 1)?;
+    numbers.get(read)?;
+    Ok(())
+}
+
+/// The only slot holds a dirty line of one SSD, and the only warp wants a line of another: it has to
+/// drain the queue that it has written to, since nobody else does.
+#[test]
+fn a_dirty_line_of_another_ssd_gives_way() {
+    let configuration = Configuration {
+        target: Target::Threads { lanes: 32 },
+        cache_lines: 1,
+        timeout: Duration::from_secs(5),
+        ..configuration()
+    };
+    let session = Session::open(configuration, "").unwrap();
+    session.create_array("numbers", &[0u64; 192]).unwrap();
+    let numbers = session.array_mut("numbers").unwrap();
+    let config = session.fill(&write_then_read).unwrap();
+    session
+        .launch(&write_then_read, config, (numbers, 0, 64))
+        .unwrap();
+    // It was written to make room, and not by the flush.
+    assert_eq!(session.stored::<u64>("numbers").unwrap()[0], 1);
+    session.finish().unwrap();
+}

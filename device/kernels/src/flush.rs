@@ -1,8 +1,8 @@
 //! What `Session::flush` runs ([WB-7]): every dirty line to its SSD, and then what the SSDs keep to
 //! themselves to their media.
 
-use warpstore_device::Flusher;
 use warpstore_device::prelude::*;
+use warpstore_device::{ErrorKind, Flusher};
 
 /// Writes every dirty line of the store back. One error a lane at most, the first.
 #[kernel]
@@ -27,6 +27,11 @@ fn each(count: u64, task: impl Fn(u64) -> Result<(), IoError>) -> Result<(), IoE
         let ended = task(first + u64::from(warp::lane_id()));
         if result.is_ok() {
             result = ended;
+        }
+        // What did not end before the deadline is not waited for again with every slot.
+        let timed_out = ended.is_err_and(|error| error.kind() != ErrorKind::Status);
+        if warp::any_sync(u32::MAX, timed_out) {
+            break;
         }
         first += thread::grid_size() / 32 * 32;
     }

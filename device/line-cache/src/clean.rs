@@ -21,11 +21,12 @@ pub struct Cleaning {
 }
 
 impl<P: Platform> LineTable<P> {
-    /// Says that the caller has written into the line, which it has pinned.
+    /// Says that the caller has written into the line, which it has pinned. That is a use of the
+    /// line, as a read is.
     #[inline(always)]
     pub fn soil(self, line: u64) {
         // Ordering: [WB-1] release: the bytes, before the bit that has them written.
-        self.meta.at(line).fetch_or(DIRTY, Order::Release);
+        self.meta.at(line).fetch_or(DIRTY | REF, Order::Release);
     }
 
     /// Begins a write of `line`, whose word was `meta`. From here on submit the write, from the

@@ -33,6 +33,8 @@ impl Written {
     fn dirty() -> Self {
         let written = Self::new(2);
         assert!(written.write(0, NEW));
+        // The hand takes the mark that the write left.
+        assert_eq!(written.cache.table.victim(1), Found::Nothing);
         written
     }
 

@@ -285,7 +285,8 @@ impl Hands {
             Step::Settled(line) => Self::settled(line, table, model),
             Step::Soil(pick) if pick < self.pins.len() => {
                 table.soil(self.pins[pick]);
-                model.line(self.pins[pick]).dirty = true;
+                let line = model.line(self.pins[pick]);
+                (line.dirty, line.referenced) = (true, true);
             }
             Step::Written(pick) if pick < self.fetches.len() => {
                 let fetch = self.fetches.remove(pick);
