@@ -7,7 +7,9 @@ use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
 use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
 
-const LANES: u64 = 1024;
+const LANES: u32 = 1024;
+/// More than either half of the buffers beside the cache.
+const MANY_LANES: u32 = 4096;
 const ELEMENTS: u64 = 64 * 256;
 
 /// Each lane adds to elements all over the array while its warp holds a line, which it writes, and
@@ -36,9 +38,7 @@ fn crowd(numbers: ArrayMut<u64>, sums: ArrayMut<u64>, rounds: u64) -> Result<(),
 
 fn configuration() -> Configuration {
     Configuration {
-        target: Target::Threads {
-            lanes: LANES as u32,
-        },
+        target: Target::Threads { lanes: LANES },
         ssd: SsdConfig {
             profile: Profile::IDEAL,
             medium: Medium::Near,
@@ -60,8 +60,9 @@ fn configuration() -> Configuration {
     }
 }
 
-fn everybody_ends(depth: u32, cache_lines: u64, mode: CacheMode) {
+fn everybody_ends(lanes: u32, depth: u32, cache_lines: u64, mode: CacheMode) {
     let configuration = Configuration {
+        target: Target::Threads { lanes },
         depth,
         cache_lines,
         mode,
@@ -74,7 +75,7 @@ fn everybody_ends(depth: u32, cache_lines: u64, mode: CacheMode) {
     session
         .create_array("sums", &vec![0u64; ELEMENTS as usize])
         .unwrap();
-    let rounds = 3;
+    let (rounds, lanes) = (3, u64::from(lanes));
     let config = session.fill(&crowd).unwrap();
     let args = (
         session.array_mut("numbers").unwrap(),
@@ -84,11 +85,11 @@ fn everybody_ends(depth: u32, cache_lines: u64, mode: CacheMode) {
     session.launch(&crowd, config, args).unwrap();
     session.flush().unwrap();
     let total: u64 = session.stored::<u64>("sums").unwrap().iter().sum();
-    assert_eq!(total, LANES * rounds, "an addition was lost");
+    assert_eq!(total, lanes * rounds, "an addition was lost");
     // Two warps may come to one line in different rounds: either may be the last.
     let mut writers = vec![Vec::new(); ELEMENTS as usize];
     for round in 0..rounds {
-        for lane in 0..LANES {
+        for lane in 0..lanes {
             let own = (lane / 32 + round * 97) * 64 % ELEMENTS + lane % 32;
             writers[own as usize].push(own + round);
         }
@@ -106,27 +107,32 @@ fn everybody_ends(depth: u32, cache_lines: u64, mode: CacheMode) {
 
 #[test]
 fn a_crowd_on_rings_of_two() {
-    everybody_ends(2, 64, CacheMode::Optimistic);
+    everybody_ends(LANES, 2, 64, CacheMode::Optimistic);
 }
 
 #[test]
 fn a_crowd_on_rings_of_four() {
-    everybody_ends(4, 64, CacheMode::Optimistic);
+    everybody_ends(LANES, 4, 64, CacheMode::Optimistic);
 }
 
 #[test]
 fn a_crowd_on_rings_of_sixty_four() {
-    everybody_ends(64, 64, CacheMode::Optimistic);
+    everybody_ends(LANES, 64, 64, CacheMode::Optimistic);
 }
 
 #[test]
 fn a_crowd_on_one_line() {
-    everybody_ends(64, 1, CacheMode::Optimistic);
+    everybody_ends(LANES, 64, 1, CacheMode::Optimistic);
 }
 
 #[test]
 fn a_crowd_without_a_cache() {
-    everybody_ends(64, 64, CacheMode::None);
+    everybody_ends(LANES, 64, 64, CacheMode::None);
+}
+
+#[test]
+fn a_crowd_of_more_lanes_than_buffers() {
+    everybody_ends(MANY_LANES, 1024, 64, CacheMode::None);
 }
 
 /// Writes an element, then reads one of another line.
