@@ -105,6 +105,7 @@ impl Ssd {
             to: READY_TIMEOUT,
             queues: queues as u16,
             profile: config.profile,
+            volatile_write_cache: false,
         };
         let model = Model::new(configuration, media, Some(link.clone()), lent)
             .map_err(|error| Error::Configuration(error.to_string()))?;

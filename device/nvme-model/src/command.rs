@@ -6,17 +6,33 @@ use nvme_wire::{Sqe, Status};
 use crate::layout::{header, namespace, namespace_entry};
 use crate::memory::{Image, Span};
 
+/// What a command does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing: there is none, or it was refused.
+    None,
+    Read,
+    Write,
+    Flush,
+}
+
 /// An I/O command of one lane, with its verdict so far.
 #[derive(Clone, Copy)]
 pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) status: Status,
-    /// True for Write.
-    pub(crate) writing: bool,
+    pub(crate) kind: Kind,
+    /// Force Unit Access: what is read or written is durable before the completion.
+    pub(crate) fua: bool,
+    pub(crate) nsid: u32,
     /// Bytes to transfer; 0 for Flush and for refused commands.
     pub(crate) bytes: u32,
-    /// First LBA, for the timing model.
+    /// LBAs to transfer; 0 likewise.
+    pub(crate) blocks: u32,
+    /// First LBA.
     pub(crate) slba: u64,
+    /// First byte in the media.
+    pub(crate) offset: u64,
     /// The blocks in the media; empty if no data moves.
     pub(crate) media: Span,
     pub(crate) prp1: u64,
@@ -28,42 +44,60 @@ impl Command {
     pub(crate) const NONE: Self = Self {
         cid: 0,
         status: Status::SUCCESS,
-        writing: false,
+        kind: Kind::None,
+        fua: false,
+        nsid: 0,
         bytes: 0,
+        blocks: 0,
         slba: 0,
+        offset: 0,
         media: Span::EMPTY,
         prp1: 0,
         prp2: 0,
     };
 
-    /// Decodes and checks `sqe` (Base 3.3.3.1, NVM 3.2). A Flush is executed here.
+    /// True for Write.
+    #[inline(always)]
+    pub(crate) fn writing(&self) -> bool {
+        self.kind == Kind::Write
+    }
+
+    /// Decodes and checks `sqe` (Base 3.3.3.1, NVM 3.2).
     #[inline(always)]
     pub(crate) fn decode(image: Image, sqe: Sqe) -> Self {
         let bare = Self {
             cid: sqe.cid(),
+            nsid: sqe.nsid(),
             prp1: sqe.prp1(),
             prp2: sqe.prp2(),
             ..Self::NONE
         };
         let opcode = sqe.opcode();
-        let transfers = opcode == IoOpcode::READ.0 || opcode == IoOpcode::WRITE.0;
-        if !transfers && opcode != IoOpcode::FLUSH.0 {
+        let kind = if opcode == IoOpcode::READ.0 {
+            Kind::Read
+        } else if opcode == IoOpcode::WRITE.0 {
+            Kind::Write
+        } else if opcode == IoOpcode::FLUSH.0 {
+            Kind::Flush
+        } else {
             return bare.refused(Status::INVALID_OPCODE);
-        }
+        };
         // Fused commands and SGLs are not supported.
         if sqe.flags() != 0 {
             return bare.refused(Status::INVALID_FIELD);
         }
-        let namespaces = image.read(header::NAMESPACES);
         let nsid = sqe.nsid() as u64;
-        if !transfers {
-            return bare.flushed(image, nsid, namespaces);
-        }
-        if nsid == 0 || nsid > namespaces {
+        let exists = nsid != 0 && nsid <= image.read(header::NAMESPACES);
+        // All namespaces (Base 7.1).
+        let flushes_all = kind == Kind::Flush && nsid == u32::MAX as u64;
+        if !(exists || flushes_all) {
             return bare.refused(Status::INVALID_NAMESPACE);
         }
-        let writing = opcode == IoOpcode::WRITE.0;
-        Self { writing, ..bare }.located(image, nsid, sqe.slba(), sqe.nlb_z() as u64 + 1)
+        if kind == Kind::Flush {
+            return Self { kind, ..bare };
+        }
+        let fua = sqe.fua();
+        Self { fua, ..bare }.located(image, kind, sqe.slba(), sqe.nlb_z() as u64 + 1)
     }
 
     #[inline(always)]
@@ -74,26 +108,10 @@ impl Command {
         }
     }
 
-    /// Flush of one namespace or, by FFFFFFFFh, of all (Base 7.1).
-    #[inline(always)]
-    fn flushed(self, image: Image, nsid: u64, namespaces: u64) -> Self {
-        let known = nsid != 0 && nsid <= namespaces || nsid == u32::MAX as u64;
-        if !known {
-            self.refused(Status::INVALID_NAMESPACE)
-        } else if !image.persist() {
-            Self {
-                status: Status::WRITE_FAULT,
-                ..self
-            }
-        } else {
-            self
-        }
-    }
-
     /// Checks range, size and PRP offsets of `blocks` LBAs from `slba` on.
     #[inline(always)]
-    fn located(self, image: Image, nsid: u64, slba: u64, blocks: u64) -> Self {
-        let entry = namespace_entry(nsid);
+    fn located(self, image: Image, kind: Kind, slba: u64, blocks: u64) -> Self {
+        let entry = namespace_entry(self.nsid as u64);
         let [base, lbas] = image.read_pair(entry + namespace::BASE);
         let shift = (image.read(entry + namespace::SHIFT) & 63) as u32;
         let bytes = blocks << shift;
@@ -106,14 +124,18 @@ impl Command {
         if !self.has_valid_prps(image.read(header::PAGE), bytes) {
             return self.refused(Status::INVALID_PRP_OFFSET);
         }
-        let media = match image.media(base + (slba << shift), bytes) {
+        let offset = base + (slba << shift);
+        let media = match image.media(offset, bytes) {
             Some(media) => media,
             // A model without media: commands succeed and move nothing.
             None => Span::EMPTY,
         };
         Self {
+            kind,
             bytes: bytes as u32,
+            blocks: blocks as u32,
             slba,
+            offset,
             media,
             ..self
         }

@@ -19,6 +19,7 @@ mod admin;
 mod configuration;
 mod doorbells;
 mod identify;
+mod power;
 mod queues;
 mod registers;
 mod serving;
@@ -31,10 +32,13 @@ pub use doorbells::LentDoorbells;
 pub use serving::Serving;
 
 use crate::Media;
-use crate::layout::{self, MAX_RANGES, header, namespace, namespace_entry, record, record_of};
+use crate::layout::{
+    self, MAX_RANGES, header, mode, namespace, namespace_entry, record, record_of,
+};
 use crate::memory::{Image, SharedWords};
 use crate::profile::Link;
 use crate::service::{Counter, step};
+use crate::write_cache::WriteCache;
 use admin::AdminQueue;
 use doorbells::Doorbells;
 use queues::Queues;
@@ -47,6 +51,8 @@ pub struct Controller {
     configuration: Configuration,
     words: SharedWords,
     doorbells: Doorbells,
+    // Dropped before the media: it writes back what it holds.
+    cache: Option<Box<WriteCache>>,
     media: Media,
     // Keeps the clocks alive that the image names.
     _link: Option<Link>,
@@ -124,14 +130,21 @@ impl Controller {
         link: Option<Link>,
         lent: Option<LentDoorbells>,
     ) -> Result<Self, ConfigurationError> {
-        configuration.check(media.place().1)?;
+        configuration.check(&media)?;
         let pending = configuration.pending_entries();
+        let cache = if configuration.volatile_write_cache {
+            WriteCache::over(&media)
+                .map_err(|error| ConfigurationError::WriteCache(error.to_string()))?
+        } else {
+            None
+        };
         let controller = Self {
             words: SharedWords::zeroed(layout::words(configuration.queues as u64, pending)),
             doorbells: Doorbells::new(configuration.queues, configuration.dstrd, lent),
             _link: link.clone(),
             state: Mutex::default(),
             configuration,
+            cache: cache.map(Box::new),
             media,
         };
         controller.fill_image(link, pending);
@@ -147,8 +160,16 @@ impl Controller {
         image.write(header::NAMESPACES, configuration.namespaces.len() as u64);
         image.write(header::PENDING_MASK, pending - 1);
         let (media, bytes) = self.media.place();
-        image.write_pair(header::MEDIA, [media, bytes]);
-        image.write(header::MEDIA_IS_FILE, self.media.is_file() as u64);
+        if self.media.is_file() {
+            image.write(header::FILE, media);
+        }
+        let mut served = media;
+        if let Some(cache) = &self.cache {
+            let address = std::ptr::from_ref::<WriteCache>(cache).expose_provenance();
+            image.write(header::WRITE_CACHE, address as u64);
+            served = cache.view().address();
+        }
+        image.write_pair(header::MEDIA, [served, bytes]);
         let mut base = 0;
         for (nsid, space) in (1..).zip(&configuration.namespaces) {
             let entry = namespace_entry(nsid);
@@ -158,7 +179,9 @@ impl Controller {
             base += space.lbas * space.lba_bytes as u64;
         }
         let profile = &configuration.profile;
-        image.write(header::TIMED, profile.is_timed() as u64);
+        if profile.is_timed() {
+            image.write(header::MODE, mode::TIMED);
+        }
         for (word, value) in (header::OCCUPATION..).zip(profile.occupation_ns) {
             image.write(word, value);
         }
@@ -183,9 +206,30 @@ impl Controller {
     }
 
     /// Address and length of the media, both 0 without: to load it into other memory before a
-    /// GPU serves it, and to write it back afterwards. Valid as long as the controller.
+    /// GPU serves it, and to write it back afterwards. With a volatile write cache these are the
+    /// durable media, which nobody but the controller writes ([`Controller::load`]). Valid as
+    /// long as the controller.
     pub fn media(&self) -> (u64, u64) {
         self.media.place()
+    }
+
+    /// Writes `bytes` to the media from byte `offset` on, as a factory would: not by commands,
+    /// durable at once. Whoever reads or writes there meanwhile sees some of it.
+    ///
+    /// # Panics
+    /// If they lie beyond the media, and if the media are lent: their owner writes them.
+    pub fn load(&self, offset: u64, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        let inside = len <= self.media.place().1 && offset <= self.media.place().1 - len;
+        assert!(inside, "the bytes lie beyond the media");
+        assert!(
+            !self.media.is_lent(),
+            "lent media are written by their owner"
+        );
+        match &self.cache {
+            Some(cache) => cache.load(offset, bytes),
+            None => self.media.span().part(offset, len).fill(bytes),
+        }
     }
 
     /// Makes `len` bytes at `address` reachable for commands and rings. The IOVA is the address.
@@ -274,7 +318,14 @@ impl Controller {
     /// Take it when queues and DMA ranges are set up; changes made here later do not reach the
     /// copy. Stop serving the copy before queues are deleted or the controller is reset, and give
     /// its words to [`Controller::take_back`].
+    ///
+    /// # Panics
+    /// If the controller has a volatile write cache, which only its own process can serve.
     pub fn image(&self, place: Placement) -> Vec<u64> {
+        assert!(
+            self.cache.is_none(),
+            "a volatile write cache is served in its own process only"
+        );
         let _state = self.lock();
         let words = layout::words(
             self.configuration.queues as u64,
@@ -286,7 +337,7 @@ impl Controller {
         let mut set = |word: u64, value| copy[word as usize] = value;
         set(header::SERVING, 0);
         set(header::MEDIA, place.media);
-        set(header::MEDIA_IS_FILE, 0);
+        set(header::FILE, 0);
         set(header::LINK_ADDRESS, place.link);
         if place.media == 0 {
             set(header::MEDIA_BYTES, 0);

@@ -24,16 +24,17 @@ pub mod header {
     pub const MEDIA: u64 = 4;
     /// Bytes of the media; 0 without media.
     pub const MEDIA_BYTES: u64 = 5;
-    /// 1 if Flush has to write a mapped file back.
-    pub const MEDIA_IS_FILE: u64 = 6;
+    /// Address of the mapped file, as long as the media, that Flush has to write back; 0 if
+    /// there is none.
+    pub const FILE: u64 = 6;
     /// DMA ranges in use.
     pub const RANGES: u64 = 7;
     /// Entries of each pending ring, minus one (a power of two minus one).
     pub const PENDING_MASK: u64 = 8;
     /// Warps that serve the image now.
     pub const SERVING: u64 = 9;
-    /// 1 if commands take modelled time.
-    pub const TIMED: u64 = 10;
+    /// How the I/O queues are served: bits of [`super::mode`].
+    pub const MODE: u64 = 10;
     /// Address of the two link clocks (reads, writes); 0 without a link term.
     pub const LINK_ADDRESS: u64 = 11;
     /// Link time of one payload byte, in 2^-20 ns.
@@ -42,6 +43,19 @@ pub mod header {
     pub const MIN_LATENCY: u64 = 14;
     /// Occupation of an instance in ns: read 512 B, read 4 KiB, write 512 B, write 4 KiB.
     pub const OCCUPATION: u64 = 16;
+    /// Address of the host's `WriteCache`; 0 without a volatile write cache.
+    pub const WRITE_CACHE: u64 = 20;
+}
+
+/// Bits of the header's mode.
+pub mod mode {
+    /// Commands take modelled time.
+    pub const TIMED: u64 = 1;
+    /// The controller is gone, by removal or a power cut; until its power is on again nothing is
+    /// served.
+    pub const GONE: u64 = 2;
+    /// Number of bits.
+    pub const BITS: u32 = 2;
 }
 
 /// Words of a namespace entry.

@@ -30,9 +30,12 @@ mod media;
 mod memory;
 #[cfg(not(target_arch = "nvptx64"))]
 mod profile;
+mod random;
 mod service;
 mod timing;
 mod transfer;
+#[cfg(not(target_arch = "nvptx64"))]
+mod write_cache;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use controller::{

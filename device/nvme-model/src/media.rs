@@ -10,7 +10,7 @@
 //! | 24..32 | length of the media in bytes |
 //! | 32..52 | serial number of the controller, padded with spaces |
 #![allow(unsafe_code, reason = "mapping a file")]
-// UNSAFETY: one call of mmap; the mapping is only accessed by address, through `Span`.
+// UNSAFETY: calls of mmap; mappings are only accessed by address, through `Span`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::FallocateFlags;
+
+use crate::memory::Span;
 
 const MAGIC: &[u8; 16] = b"warpstore media\0";
 const VERSION: u32 = 1;
@@ -34,7 +36,7 @@ pub struct Media {
 enum Kind {
     None,
     Ram(MmapMut),
-    File(MmapMut),
+    File { mapping: MmapMut, file: File },
     Lent { address: u64, bytes: u64 },
 }
 
@@ -170,7 +172,7 @@ impl Media {
         let mapping =
             mapping.map_err(fail("cannot map it", "name a file on a local file system"))?;
         Ok(Self {
-            kind: Kind::File(mapping),
+            kind: Kind::File { mapping, file },
         })
     }
 
@@ -178,7 +180,10 @@ impl Media {
     pub fn place(&self) -> (u64, u64) {
         match &self.kind {
             Kind::None => (0, 0),
-            Kind::Ram(memory) | Kind::File(memory) => (
+            Kind::Ram(memory)
+            | Kind::File {
+                mapping: memory, ..
+            } => (
                 memory.as_ptr().expose_provenance() as u64,
                 memory.len() as u64,
             ),
@@ -188,7 +193,53 @@ impl Media {
 
     /// True if Flush has to write a file back.
     pub(crate) fn is_file(&self) -> bool {
-        matches!(self.kind, Kind::File(_))
+        matches!(self.kind, Kind::File { .. })
+    }
+
+    /// True if the memory is somebody else's.
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self.kind, Kind::Lent { .. })
+    }
+
+    /// The media, which nobody but commands may touch.
+    pub(crate) fn span(&self) -> Span {
+        let (address, bytes) = self.place();
+        // SAFETY: a mapping of ours, or memory that `lent`'s caller vouched for.
+        unsafe { Span::new(address, bytes) }
+    }
+
+    /// Memory that shows the media and keeps what is written there to itself; `None` without
+    /// media of our own. Of a file it takes memory only for what has been written.
+    pub(crate) fn view(&self) -> io::Result<Option<View>> {
+        let (_, bytes) = self.place();
+        let options = MmapOptions::new().len(bytes as usize).to_owned();
+        let mut mapping = match &self.kind {
+            Kind::None | Kind::Lent { .. } => return Ok(None),
+            // Media in memory begin with zeros, as this does.
+            Kind::Ram(_) => options.map_anon()?,
+            // SAFETY: as for the file's own mapping.
+            Kind::File { file, .. } => unsafe { options.map_copy(file) }?,
+        };
+        let address = mapping.as_mut_ptr().expose_provenance() as u64;
+        Ok(Some(View {
+            // SAFETY: the mapping lives in the same `View`, and nothing else touches it.
+            span: unsafe { Span::new(address, bytes) },
+            _mapping: mapping,
+        }))
+    }
+}
+
+/// A private view of media; see [`Media::view`].
+#[derive(Debug)]
+pub(crate) struct View {
+    span: Span,
+    _mapping: MmapMut,
+}
+
+impl View {
+    /// The memory, valid as long as the view.
+    pub(crate) fn span(&self) -> Span {
+        self.span
     }
 }
 

@@ -8,6 +8,8 @@
 // names, and become a `Span` only after a bounds check; every access is bounded by its span.
 
 #[cfg(not(target_arch = "nvptx64"))]
+mod durable;
+#[cfg(not(target_arch = "nvptx64"))]
 mod shared;
 mod span;
 
@@ -122,34 +124,6 @@ impl Image {
         }
         // SAFETY: the link cells are two words, valid by the contract of `new`.
         Some(unsafe { NativeCell::new(address.wrapping_add(writing as usize)) })
-    }
-
-    /// Makes the media durable; false if the machine could not.
-    ///
-    /// Media in memory need nothing. A file mapped by the host is written to its disk.
-    #[cfg(not(target_arch = "nvptx64"))]
-    pub(crate) fn persist(self) -> bool {
-        let [address, size] = self.read_pair(header::MEDIA);
-        if self.read(header::MEDIA_IS_FILE) == 0 || size == 0 {
-            return true;
-        }
-        // SAFETY: the media are a mapping of `size` bytes by the contract of `new`; msync only
-        // writes its pages back.
-        let result = unsafe {
-            rustix::mm::msync(
-                address as *mut _,
-                size as usize,
-                rustix::mm::MsyncFlags::SYNC,
-            )
-        };
-        result.is_ok()
-    }
-
-    /// Makes the media durable: GPU memory and pinned memory need nothing.
-    #[cfg(target_arch = "nvptx64")]
-    #[inline(always)]
-    pub(crate) fn persist(self) -> bool {
-        true
     }
 }
 

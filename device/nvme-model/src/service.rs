@@ -19,9 +19,11 @@
 mod pair;
 mod pending;
 
+use nvme_wire::Status;
 use warpstore_simt::{Cell, Native, Order, Platform, warp};
 
-use crate::layout::{header, record_of};
+use crate::command::Command;
+use crate::layout::{header, mode, record_of};
 use crate::memory::{Image, Service};
 use crate::transfer::transfer;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -72,7 +74,7 @@ pub fn serve_once<const LANES: u32>(service: Service, worker: u32, workers: u32)
         let image = service.image(model);
         let queues = image.read(header::QUEUES) as u32;
         while queue < queues {
-            let timed = image.read(header::TIMED) != 0;
+            let timed = image.read(header::MODE) != 0;
             let now = if timed { Native::now_ns() } else { 0 };
             worked |= step::<LANES>(image, queue, now);
             queue += workers;
@@ -127,9 +129,15 @@ pub fn step<const LANES: u32>(image: Image, queue: u32, now: u64) -> bool {
     if !turn.adopt() {
         return false;
     }
-    let now = warp::shuffle_sync(turn.mask, now, 0);
+    // One shuffle for both: all lanes go the same way, at the same time.
+    let agreed = now << mode::BITS | image.read(header::MODE);
+    let agreed = warp::shuffle_sync(turn.mask, agreed, 0);
+    let (now, mode) = (agreed >> mode::BITS, agreed & ((1 << mode::BITS) - 1));
+    if mode & !mode::TIMED != 0 {
+        return false;
+    }
     let mut pair = turn.load();
-    if image.read(header::TIMED) == 0 {
+    if mode == 0 {
         turn.step_ideal::<LANES>(&mut pair)
     } else {
         turn.step_timed::<LANES>(&mut pair, now)
@@ -145,12 +153,23 @@ impl Turn {
             return false;
         }
         let mut command = self.fetch(pair, count);
-        let page = self.image.read(header::PAGE);
-        command.status = transfer::<LANES>(self.mask, self.lane, self.image, page, &command);
+        command.status = self.execute::<LANES>(&command);
         self.post(pair, self.lane < count, command.cid, command.status);
         self.count(self.lane < count, &command);
         self.store(pair);
         true
+    }
+
+    /// Carries out each lane's command; the status of the lane's own. Collective.
+    #[inline(always)]
+    fn execute<const LANES: u32>(&self, command: &Command) -> Status {
+        let page = self.image.read(header::PAGE);
+        let transfer = || transfer::<LANES>(self.mask, self.lane, self.image, page, command);
+        #[cfg(not(target_arch = "nvptx64"))]
+        return self.image.keep(command, transfer);
+        // Memory of a GPU is as durable as it gets.
+        #[cfg(target_arch = "nvptx64")]
+        transfer()
     }
 }
 

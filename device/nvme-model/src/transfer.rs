@@ -49,7 +49,7 @@ pub(crate) fn transfer<const LANES: u32>(
             lane,
             page,
             media: command.media.of_lane(mask, source),
-            writing: warp::shuffle_sync(mask, command.writing as u32, source) != 0,
+            writing: warp::shuffle_sync(mask, command.writing() as u32, source) != 0,
         };
         let prp1 = warp::shuffle_sync(mask, command.prp1, source);
         let prp2 = warp::shuffle_sync(mask, command.prp2, source);
@@ -75,7 +75,7 @@ fn small_buffer(ranges: &mut DmaRanges, page: u64, command: &Command) -> Span {
 /// Moves up to 32 commands of one piece each: addresses first, then loads, then stores.
 #[inline(always)]
 fn copy_small(mask: u32, lane: u32, moves: u32, buffer: Span, command: &Command) {
-    let (from, to) = if command.writing {
+    let (from, to) = if command.writing() {
         (buffer, command.media)
     } else {
         (command.media, buffer)

@@ -186,6 +186,13 @@ impl Sqe {
         self.cdw12 as u16
     }
 
+    /// Force Unit Access of a read or write: it concerns media that last, not a volatile cache
+    /// (NVM 3.2.4, 3.2.6).
+    #[inline(always)]
+    pub const fn fua(self) -> bool {
+        self.cdw12 >> 30 & 1 != 0
+    }
+
     /// The entry as it lies in the ring, in 8-byte words.
     #[inline(always)]
     pub const fn to_words(self) -> [u64; 8] {

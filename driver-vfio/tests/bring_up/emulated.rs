@@ -37,6 +37,7 @@ fn configuration() -> Configuration {
         to: 4,
         queues: 3,
         profile: Profile::IDEAL,
+        volatile_write_cache: true,
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct AdminQueue {
     deleting: Vec<(u16, u16)>,
     /// Completions that wait for room in the CQ.
     completed: Vec<Cqe>,
-    volatile_write_cache: u32,
+    volatile_write_cache: bool,
     event_configuration: u32,
 }
 
@@ -66,6 +66,7 @@ impl Controller {
         };
         self.doorbells.clear(0, false);
         self.doorbells.clear(0, true);
+        self.enable_cache(true);
         let rings = Rings {
             sq,
             cq,
@@ -77,7 +78,7 @@ impl Controller {
         };
         state.admin = AdminQueue {
             rings: Some(rings),
-            volatile_write_cache: 1,
+            volatile_write_cache: true,
             ..AdminQueue::default()
         };
         true
@@ -87,7 +88,7 @@ impl Controller {
     /// done. Callable by any thread at any time.
     pub fn step_admin(&self) -> bool {
         let mut state = self.lock();
-        if !state.registers.csts.rdy() || !state.registers.cc.en() {
+        if !state.registers.csts.rdy() || !state.registers.cc.en() || self.is_gone() {
             return false;
         }
         let mut worked = self.finish_deletions(&mut state.admin);
@@ -211,8 +212,10 @@ impl Controller {
                     (Status::SUCCESS, self.number_of_queues())
                 }
             }
-            Feature::VOLATILE_WRITE_CACHE => {
-                state.admin.volatile_write_cache = sqe.cdw11 & 1;
+            // Base 5.27.1.4: a feature of controllers that have one.
+            Feature::VOLATILE_WRITE_CACHE if self.configuration.volatile_write_cache => {
+                state.admin.volatile_write_cache = sqe.cdw11 & 1 != 0;
+                self.enable_cache(state.admin.volatile_write_cache);
                 (Status::SUCCESS, 0)
             }
             Feature::ASYNC_EVENT_CONFIGURATION => {
@@ -231,7 +234,9 @@ impl Controller {
         }
         match Feature(cdw10.fid()) {
             Feature::NUMBER_OF_QUEUES => (Status::SUCCESS, self.number_of_queues()),
-            Feature::VOLATILE_WRITE_CACHE => (Status::SUCCESS, admin.volatile_write_cache),
+            Feature::VOLATILE_WRITE_CACHE if self.configuration.volatile_write_cache => {
+                (Status::SUCCESS, admin.volatile_write_cache as u32)
+            }
             Feature::ASYNC_EVENT_CONFIGURATION => (Status::SUCCESS, admin.event_configuration),
             _ => (Status::INVALID_FIELD, 0),
         }

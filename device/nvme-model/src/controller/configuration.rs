@@ -1,5 +1,6 @@
 //! What a controller is like, and what it must not be like.
 
+use crate::Media;
 use crate::layout::MAX_NAMESPACES;
 use crate::profile::Profile;
 
@@ -24,6 +25,11 @@ pub struct Configuration {
     pub queues: u16,
     /// Timing.
     pub profile: Profile,
+    /// What is written is lost with the power until a Flush, FUA or a shutdown makes it durable
+    /// ([`crate::Controller::power_cut`]). Not for lent media, and only where host threads serve
+    /// the I/O queues. Otherwise a completed write is durable, as far as the model goes: blocks
+    /// in a file are in the machine's page cache until a Flush.
+    pub volatile_write_cache: bool,
 }
 
 /// A namespace.
@@ -66,6 +72,12 @@ pub enum ConfigurationError {
         /// Bytes of the media.
         found: u64,
     },
+    /// A volatile write cache over media of somebody else.
+    #[error("lent media have no volatile write cache; use media of the model's own, RAM or a file")]
+    LentWriteCache,
+    /// The volatile write cache cannot be mapped.
+    #[error("cannot map the volatile write cache: {0}; use smaller media")]
+    WriteCache(String),
 }
 
 impl Configuration {
@@ -99,8 +111,12 @@ impl Configuration {
         }
     }
 
-    /// Checks everything against itself and against `media` bytes of media (0 without media).
-    pub(crate) fn check(&self, media: u64) -> Result<(), ConfigurationError> {
+    /// Checks everything against itself and against the media.
+    pub(crate) fn check(&self, media: &Media) -> Result<(), ConfigurationError> {
+        if self.volatile_write_cache && media.is_lent() {
+            return Err(ConfigurationError::LentWriteCache);
+        }
+        let (_, media) = media.place();
         name("serial", &self.serial, 20)?;
         name("model", &self.model, 40)?;
         let value = |field, value: u64, valid: bool, expected| {

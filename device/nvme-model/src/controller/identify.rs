@@ -61,7 +61,10 @@ impl Controller {
             .with_min(Cqe::SIZE_LOG2)
             .with_max(Cqe::SIZE_LOG2);
         page.nn = configuration.namespaces.len() as u32;
-        page.vwc_bits = (Vwc::PRESENT | Vwc::FLUSH_ALL).bits();
+        page.vwc_bits = Vwc::FLUSH_ALL.bits();
+        if configuration.volatile_write_cache {
+            page.vwc_bits |= Vwc::PRESENT.bits();
+        }
         let name = format!(
             "nqn.2014-08.org.nvmexpress:warpstore:{}",
             configuration.serial

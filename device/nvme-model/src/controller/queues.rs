@@ -214,6 +214,7 @@ mod tests {
             to: 1,
             queues: 1,
             profile: Profile::IDEAL,
+            volatile_write_cache: false,
         };
         Controller::new(configuration, Media::none(), None, None).unwrap()
     }

@@ -17,13 +17,24 @@ pub(super) struct Registers {
     resetting: bool,
 }
 
+impl Registers {
+    /// Of a controller that waits for its service to let go of all queues, and is disabled then.
+    pub(super) fn in_reset() -> Self {
+        Self {
+            resetting: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// Largest CC.MPS: pages of 64 KiB.
 const MPSMAX: u8 = 4;
 /// NVM Express 2.0.
 pub(super) const VERSION: Vs = Vs::new().with_mjr(2);
 
 impl Controller {
-    /// Reads a 32-bit register. Offsets that hold none, and doorbells, read as 0.
+    /// Reads a 32-bit register. Offsets that hold none, and doorbells, read as 0; of a controller
+    /// that is gone all read as all-ones.
     pub fn read32(&self, at: u64) -> u32 {
         let word = self.read64(at & !7);
         if at & 7 == 0 {
@@ -36,6 +47,9 @@ impl Controller {
     /// Reads the 64 bits at `at`, a multiple of 8: a 64-bit register, or two of 32 bits.
     pub fn read64(&self, at: u64) -> u64 {
         let mut state = self.lock();
+        if self.is_gone() {
+            return u64::MAX;
+        }
         self.settle(&mut state);
         let registers = &state.registers;
         match at {
@@ -61,6 +75,9 @@ impl Controller {
             return self.doorbells.ring(at, value);
         }
         let mut state = self.lock();
+        if self.is_gone() {
+            return;
+        }
         if at == offset::CC {
             return self.configure(&mut state, Cc::from_bits(value));
         }
@@ -113,7 +130,7 @@ impl Controller {
         let old = std::mem::replace(&mut state.registers.cc, new);
         if new.shn() != 0 && new.shn() != old.shn() {
             // Both kinds of shutdown keep what was written, if the disk lets us.
-            let kept = self.image_here().persist();
+            let kept = self.make_durable();
             let csts = state.registers.csts.with_shst(Csts::SHST_COMPLETE);
             state.registers.csts = csts.with_cfs(csts.cfs() || !kept);
         }
@@ -140,7 +157,7 @@ impl Controller {
     }
 
     /// Completes a reset once no service acts on a queue any more.
-    fn settle(&self, state: &mut State) {
+    pub(super) fn settle(&self, state: &mut State) {
         let quiet = || (0..self.configuration.queues as u32).all(|queue| self.is_quiet(queue));
         if state.registers.resetting && quiet() {
             state.registers.resetting = false;

@@ -49,7 +49,7 @@ impl DmaRanges {
 }
 
 /// Memory that was checked to be within the controller's reach.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     address: u64,
     len: u64,
@@ -64,13 +64,19 @@ impl Span {
     /// # Safety
     /// They are valid for atomic reads and writes by this agent.
     #[inline(always)]
-    pub(super) const unsafe fn new(address: u64, len: u64) -> Self {
+    pub(crate) const unsafe fn new(address: u64, len: u64) -> Self {
         Self { address, len }
     }
 
     #[inline(always)]
     fn inside(self, start: u64, end: u64) -> bool {
         self.address >= start && self.address <= end && self.len <= end - self.address
+    }
+
+    /// Address of the first byte.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) fn address(self) -> u64 {
+        self.address
     }
 
     /// Length in bytes.
@@ -215,6 +221,16 @@ impl Span {
             // SAFETY: as above.
             let target = unsafe { AtomicU32::from_ptr((self.address + offset) as *mut u32) };
             target.store(source.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// Puts `bytes` here, as far as they reach: the host's import.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) fn fill(self, bytes: &[u8]) {
+        use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+        for (at, &byte) in (self.address..self.address + self.len).zip(bytes) {
+            // SAFETY: below the length, and a byte is aligned anywhere.
+            unsafe { AtomicU8::from_ptr(at as *mut u8) }.store(byte, Relaxed);
         }
     }
 }

@@ -222,8 +222,8 @@ impl Turn {
     pub(super) fn count(&self, fetched: bool, command: &Command) {
         let failed = fetched && !command.status.is_success();
         let moved = fetched && !failed && command.bytes != 0;
-        let reads = warp::ballot_sync(self.mask, moved && !command.writing).count_ones();
-        let writes = warp::ballot_sync(self.mask, moved && command.writing).count_ones();
+        let reads = warp::ballot_sync(self.mask, moved && !command.writing()).count_ones();
+        let writes = warp::ballot_sync(self.mask, moved && command.writing()).count_ones();
         let errors = warp::ballot_sync(self.mask, failed).count_ones();
         let all = warp::ballot_sync(self.mask, fetched).count_ones();
         // In 512-byte units, so that 32 transfers without MDTS fit.

@@ -7,7 +7,6 @@ use super::least;
 use super::pair::{Pair, Turn};
 use crate::layout::{header, pending, record};
 use crate::timing;
-use crate::transfer::transfer;
 
 /// Pending commands, from the oldest on, among which a due one may overtake.
 const WINDOW: u32 = 32;
@@ -46,14 +45,13 @@ impl Turn {
         }
         if count != 0 {
             let mut command = self.fetch(pair, count);
-            let page = self.image.read(header::PAGE);
-            command.status = transfer::<LANES>(self.mask, self.lane, self.image, page, &command);
+            command.status = self.execute::<LANES>(&command);
             let due = timing::due::<LANES>(
                 self.mask,
                 self.lane,
                 self.image,
                 now,
-                command.writing,
+                command.writing(),
                 command.bytes,
                 command.slba,
             );

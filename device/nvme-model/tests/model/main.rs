@@ -2,6 +2,8 @@
 
 mod admin;
 mod media;
+mod power;
+mod power_cuts;
 mod prp;
 mod queues;
 mod rig;

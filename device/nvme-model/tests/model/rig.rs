@@ -172,6 +172,7 @@ pub fn configuration() -> Configuration {
         to: 10,
         queues: 3,
         profile: Profile::IDEAL,
+        volatile_write_cache: false,
     }
 }
 
