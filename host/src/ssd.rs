@@ -106,6 +106,7 @@ impl Ssd {
             queues: queues as u16,
             profile: config.profile,
             volatile_write_cache: false,
+            faults: nvme_model::Faults::none(),
         };
         let model = Model::new(configuration, media, Some(link.clone()), lent)
             .map_err(|error| Error::Configuration(error.to_string()))?;

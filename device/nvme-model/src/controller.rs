@@ -33,7 +33,8 @@ pub use serving::Serving;
 
 use crate::Media;
 use crate::layout::{
-    self, MAX_RANGES, header, mode, namespace, namespace_entry, record, record_of,
+    self, MAX_RANGES, fault, fault_rule, header, mode, namespace, namespace_entry, record,
+    record_of,
 };
 use crate::memory::{Image, SharedWords};
 use crate::profile::Link;
@@ -179,8 +180,16 @@ impl Controller {
             base += space.lbas * space.lba_bytes as u64;
         }
         let profile = &configuration.profile;
-        if profile.is_timed() {
+        if configuration.is_timed() {
             image.write(header::MODE, mode::TIMED);
+        }
+        let faults = &configuration.faults;
+        image.write(header::FAULTS, faults.rules.len() as u64);
+        image.write(header::FAULT_SEED, faults.seed);
+        for (index, rule) in (0..).zip(&faults.rules) {
+            for (word, value) in (fault_rule(index)..).zip(rule.to_words()) {
+                image.write(word, value);
+            }
         }
         for (word, value) in (header::OCCUPATION..).zip(profile.occupation_ns) {
             image.write(word, value);
@@ -301,6 +310,18 @@ impl Controller {
         }
     }
 
+    /// How often each rule of the configuration's faults has hit, in their order.
+    pub fn faults(&self) -> Vec<u64> {
+        let hits = |index| {
+            let rule = fault_rule(index);
+            let limit = self.image_here().read(rule + fault::LIMIT);
+            self.image_here().read(rule + fault::HITS).min(limit)
+        };
+        (0..self.configuration.faults.rules.len() as u64)
+            .map(hits)
+            .collect()
+    }
+
     /// Serves the admin queue and every I/O queue once, with `now` (ns) as the time. True if
     /// anything was done. For tests and for callers that own the loop: not while a [`Serving`]
     /// or a GPU serves the controller, because a queue pair has one server.
@@ -346,7 +367,7 @@ impl Controller {
     }
 
     /// Takes over what a service elsewhere changed in its copy: positions, pending completions,
-    /// clocks and counters. The queues can then be served here.
+    /// clocks, counters, and whether a fault stopped it. The queues can then be served here.
     ///
     /// # Panics
     /// If `words` is shorter than what [`Controller::image`] gave.
@@ -356,6 +377,14 @@ impl Controller {
         for instance in 0..layout::INSTANCES {
             let clock = layout::clock(instance);
             image.write(clock, words[clock as usize]);
+        }
+        let stopped = words[header::MODE as usize] & !mode::TIMED;
+        self.words
+            .word(header::MODE)
+            .fetch_or(stopped, Ordering::Relaxed);
+        for index in 0..layout::MAX_FAULTS {
+            let hits = fault_rule(index) + fault::HITS;
+            image.write(hits, words[hits as usize]);
         }
         for queue in 0..self.configuration.queues as u32 {
             let first = record_of(queue);

@@ -2,7 +2,7 @@
 //! media, as 64-bit words at fixed offsets.
 //!
 //! ```text
-//! header | namespaces | instance clocks | DMA ranges | queue records | pending rings
+//! header | namespaces | instance clocks | DMA ranges | fault rules | queue records | pending rings
 //! ```
 //!
 //! An image holds no address inside itself, so a copy of its bytes works at another address:
@@ -45,6 +45,10 @@ pub mod header {
     pub const OCCUPATION: u64 = 16;
     /// Address of the host's `WriteCache`; 0 without a volatile write cache.
     pub const WRITE_CACHE: u64 = 20;
+    /// Number of fault rules.
+    pub const FAULTS: u64 = 21;
+    /// Seed of what they leave to chance.
+    pub const FAULT_SEED: u64 = 22;
 }
 
 /// Bits of the header's mode.
@@ -54,8 +58,10 @@ pub mod mode {
     /// The controller is gone, by removal or a power cut; until its power is on again nothing is
     /// served.
     pub const GONE: u64 = 2;
+    /// The controller has failed (CSTS.CFS); until it is reset nothing is served.
+    pub const FATAL: u64 = 4;
     /// Number of bits.
-    pub const BITS: u32 = 2;
+    pub const BITS: u32 = 3;
 }
 
 /// Words of a namespace entry.
@@ -101,8 +107,61 @@ pub mod record {
     pub const WORDS: u64 = 32;
 }
 
+/// Words of a fault rule. The pairs are read together.
+pub mod fault {
+    /// A value of [`super::manner`] (bits 0..8), kinds of commands (8..11), status (16..31),
+    /// submission queue or 0 for any (32..48). A pair with [`PLACE`].
+    pub const WHAT: u64 = 0;
+    /// Hits only the so-manieth command of its queue, from 1; 0: any.
+    pub const PLACE: u64 = 1;
+    /// Hits if a random word is at most this. A pair with [`LIMIT`].
+    pub const CHANCE: u64 = 2;
+    /// Hits so often at most; all ones: always.
+    pub const LIMIT: u64 = 3;
+    /// First LBA that a command must touch. A pair with [`LAST_LBA`].
+    pub const FIRST_LBA: u64 = 4;
+    /// Last such LBA.
+    pub const LAST_LBA: u64 = 5;
+    /// Time that a completion comes late, in ns.
+    pub const DELAY: u64 = 6;
+    /// How often it has hit; with a limit, how often it would have.
+    pub const HITS: u64 = 7;
+    /// Words of a rule.
+    pub const WORDS: u64 = 8;
+    /// It hits reads.
+    pub const READS: u64 = 1;
+    /// It hits writes.
+    pub const WRITES: u64 = 2;
+    /// It hits flushes.
+    pub const FLUSHES: u64 = 4;
+}
+
+/// What a fault rule does to a command.
+pub mod manner {
+    /// Fails it with a status.
+    pub const STATUS: u64 = 1;
+    /// Posts no completion.
+    pub const DROP: u64 = 2;
+    /// Posts the completion late.
+    pub const DELAY: u64 = 3;
+    /// Posts the completion twice.
+    pub const DUPLICATE: u64 = 4;
+    /// Posts one with CID FFFFh first.
+    pub const UNKNOWN_CID: u64 = 5;
+    /// Posts one with the CID of a lap ago first.
+    pub const STALE_CID: u64 = 6;
+    /// Posts the completion with the other phase.
+    pub const WRONG_PHASE: u64 = 7;
+    /// Stops the controller: CSTS.CFS.
+    pub const FATAL: u64 = 8;
+    /// Removes the controller.
+    pub const REMOVAL: u64 = 9;
+}
+
 /// Most namespaces of a controller.
 pub const MAX_NAMESPACES: u64 = 16;
+/// Most fault rules of a controller.
+pub const MAX_FAULTS: u64 = 16;
 /// Most DMA ranges that can be mapped at once.
 pub const MAX_RANGES: u64 = 256;
 /// Instances (independent units) of the timing model.
@@ -113,7 +172,8 @@ const CLOCKS: u64 = NAMESPACE_TABLE + MAX_NAMESPACES * namespace::WORDS;
 // A clock a 32-byte sector.
 const CLOCK_WORDS: u64 = 4;
 const RANGE_TABLE: u64 = CLOCKS + INSTANCES * CLOCK_WORDS;
-const RECORDS: u64 = RANGE_TABLE + 2 * MAX_RANGES;
+const FAULT_TABLE: u64 = RANGE_TABLE + 2 * MAX_RANGES;
+const RECORDS: u64 = FAULT_TABLE + MAX_FAULTS * fault::WORDS;
 
 const _: () = assert!(RECORDS.is_multiple_of(16) && RANGE_TABLE.is_multiple_of(2));
 
@@ -133,6 +193,12 @@ pub const fn clock(instance: u64) -> u64 {
 #[inline(always)]
 pub const fn range(index: u64) -> u64 {
     RANGE_TABLE + 2 * index
+}
+
+/// First word of fault rule `index`.
+#[inline(always)]
+pub const fn fault_rule(index: u64) -> u64 {
+    FAULT_TABLE + index * fault::WORDS
 }
 
 /// First word of the record of queue pair `queue`.

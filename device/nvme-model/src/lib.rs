@@ -14,7 +14,9 @@
 //! queue; what is not mapped ([`Controller::map_dma`]) is
 //! refused with Data Transfer Error and never touched.
 //!
-//! Data moves when a command is fetched; modelled time only delays its completion.
+//! Data moves when a command is fetched; modelled time only delays its completion. A drive can
+//! have a volatile write cache and lose its power, on host threads, and do wrong by a plan
+//! ([`Faults`]), wherever it is served.
 //!
 //! What this does not do: interrupts, SGLs, fused commands, metadata, several submission queues
 //! on one completion queue, atomic writes: commands that touch one LBA at the same time may tear
@@ -24,6 +26,8 @@
 mod command;
 #[cfg(not(target_arch = "nvptx64"))]
 mod controller;
+#[cfg(not(target_arch = "nvptx64"))]
+mod faults;
 mod layout;
 #[cfg(not(target_arch = "nvptx64"))]
 mod media;
@@ -42,6 +46,8 @@ pub use controller::{
     Configuration, ConfigurationError, Controller, Counters, LentDoorbells, MapError, Namespace,
     Placement, Serving,
 };
+#[cfg(not(target_arch = "nvptx64"))]
+pub use faults::{Commands, Fault, Faults, Rule, When};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use media::{Media, MediaError};
 pub use memory::{Image, Service};

@@ -16,6 +16,7 @@
 //!
 //! This does not do arbitration between queues beyond round robin, interrupts, or fused commands.
 
+mod faults;
 mod pair;
 mod pending;
 
@@ -154,7 +155,7 @@ impl Turn {
         }
         let mut command = self.fetch(pair, count);
         command.status = self.execute::<LANES>(&command);
-        self.post(pair, self.lane < count, command.cid, command.status);
+        self.post(pair, self.lane < count, command.cid, command.status, false);
         self.count(self.lane < count, &command);
         self.store(pair);
         true

@@ -38,6 +38,7 @@ fn configuration() -> Configuration {
         queues: 3,
         profile: Profile::IDEAL,
         volatile_write_cache: true,
+        faults: nvme_model::Faults::none(),
     }
 }
 

@@ -88,7 +88,8 @@ impl Controller {
     /// done. Callable by any thread at any time.
     pub fn step_admin(&self) -> bool {
         let mut state = self.lock();
-        if !state.registers.csts.rdy() || !state.registers.cc.en() || self.is_gone() {
+        let stopped = self.is_gone() || self.has_failed();
+        if !state.registers.csts.rdy() || !state.registers.cc.en() || stopped {
             return false;
         }
         let mut worked = self.finish_deletions(&mut state.admin);

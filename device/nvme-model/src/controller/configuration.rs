@@ -1,6 +1,7 @@
 //! What a controller is like, and what it must not be like.
 
 use crate::Media;
+use crate::faults::Faults;
 use crate::layout::MAX_NAMESPACES;
 use crate::profile::Profile;
 
@@ -30,6 +31,8 @@ pub struct Configuration {
     /// the I/O queues. Otherwise a completed write is durable, as far as the model goes: blocks
     /// in a file are in the machine's page cache until a Flush.
     pub volatile_write_cache: bool,
+    /// What goes wrong in the I/O queues.
+    pub faults: Faults,
 }
 
 /// A namespace.
@@ -72,6 +75,9 @@ pub enum ConfigurationError {
         /// Bytes of the media.
         found: u64,
     },
+    /// The plan of faults cannot be followed.
+    #[error("the faults hold {0}")]
+    Faults(&'static str),
     /// A volatile write cache over media of somebody else.
     #[error("lent media have no volatile write cache; use media of the model's own, RAM or a file")]
     LentWriteCache,
@@ -92,9 +98,14 @@ impl Configuration {
             .try_fold(0u64, |sum, size| sum.checked_add(size?))
     }
 
+    /// True if completions may have to wait: for modelled time, or by a fault.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.profile.is_timed() || !self.faults.rules.is_empty()
+    }
+
     /// Entries of a pending ring: none are needed where completions do not wait.
     pub(crate) fn pending_entries(&self) -> u64 {
-        if self.profile.is_timed() {
+        if self.is_timed() {
             self.queue_entries.next_power_of_two() as u64
         } else {
             1
@@ -115,6 +126,9 @@ impl Configuration {
     pub(crate) fn check(&self, media: &Media) -> Result<(), ConfigurationError> {
         if self.volatile_write_cache && media.is_lent() {
             return Err(ConfigurationError::LentWriteCache);
+        }
+        if let Some(problem) = self.faults.problem() {
+            return Err(ConfigurationError::Faults(problem));
         }
         let (_, media) = media.place();
         name("serial", &self.serial, 20)?;

@@ -51,6 +51,18 @@ impl Controller {
         self.image_here().read(header::MODE) & mode::GONE != 0
     }
 
+    /// True after a fatal error, until a reset.
+    pub(super) fn has_failed(&self) -> bool {
+        self.image_here().read(header::MODE) & mode::FATAL != 0
+    }
+
+    /// Ends a fatal error.
+    pub(super) fn recover(&self) {
+        self.words
+            .word(header::MODE)
+            .fetch_and(!mode::FATAL, Relaxed);
+    }
+
     /// Feature 06h.
     pub(super) fn enable_cache(&self, enabled: bool) {
         if let Some(cache) = &self.cache {

@@ -198,7 +198,7 @@ fn slot<T>(queues: &mut [Option<T>], qid: u16) -> Option<&mut Option<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Configuration, Media, Namespace, Profile, step};
+    use crate::{Configuration, Faults, Media, Namespace, Profile, step};
 
     fn controller() -> Controller {
         let configuration = Configuration {
@@ -215,6 +215,7 @@ mod tests {
             queues: 1,
             profile: Profile::IDEAL,
             volatile_write_cache: false,
+            faults: Faults::none(),
         };
         Controller::new(configuration, Media::none(), None, None).unwrap()
     }

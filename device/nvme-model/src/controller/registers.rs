@@ -58,7 +58,11 @@ impl Controller {
             // INTMC and CC.
             0x10 => (registers.cc.into_bits() as u64) << 32,
             // Reserved and CSTS.
-            0x18 => (registers.csts.into_bits() as u64) << 32,
+            0x18 => {
+                let csts = registers.csts;
+                let csts = csts.with_cfs(csts.cfs() || self.has_failed());
+                (csts.into_bits() as u64) << 32
+            }
             // NSSR and AQA.
             0x20 => (registers.aqa.into_bits() as u64) << 32,
             offset::ASQ => registers.asq,
@@ -162,6 +166,7 @@ impl Controller {
         if state.registers.resetting && quiet() {
             state.registers.resetting = false;
             state.registers.csts = Csts::new();
+            self.recover();
             if state.registers.cc.en() {
                 self.enable(state);
             }

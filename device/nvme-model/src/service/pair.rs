@@ -14,9 +14,9 @@ const CQE_BYTES: u32 = 1 << Cqe::SIZE_LOG2;
 pub(super) struct Pair {
     sq: Span,
     cq: Span,
-    sq_entries: u32,
+    pub(super) sq_entries: u32,
     cq_entries: u32,
-    sqid: u16,
+    pub(super) sqid: u16,
     sq_head: u32,
     sq_tail: u32,
     cq_tail: u32,
@@ -184,9 +184,9 @@ impl Turn {
     }
 
     /// Posts one CQE for each lane that is `ready`; collective. The caller has made sure that so
-    /// many slots are free.
+    /// many slots are free. `stale` ones get the phase of the lap before.
     #[inline(always)]
-    pub(super) fn post(&self, pair: &mut Pair, ready: bool, cid: u16, status: Status) {
+    pub(super) fn post(&self, pair: &mut Pair, ready: bool, cid: u16, status: Status, stale: bool) {
         let group = warp::ballot_sync(self.mask, ready);
         if group == 0 {
             return;
@@ -203,7 +203,7 @@ impl Turn {
             } else {
                 index
             };
-            let phase = pair.phase ^ wrapped as u32;
+            let phase = pair.phase ^ wrapped as u32 ^ stale as u32;
             let cqe = Cqe::new(cid, status, phase != 0).with_sq(pair.sqid, pair.sq_head as u16);
             pair.cq
                 .publish16(slot as u64 * CQE_BYTES as u64, cqe.to_words());

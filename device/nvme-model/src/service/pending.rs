@@ -3,6 +3,7 @@
 use nvme_wire::Status;
 use warpstore_simt::warp;
 
+use super::faults::{Place, Strike};
 use super::least;
 use super::pair::{Pair, Turn};
 use crate::layout::{header, pending, record};
@@ -45,6 +46,15 @@ impl Turn {
         }
         if count != 0 {
             let mut command = self.fetch(pair, count);
+            let mut strike = Strike::NONE;
+            if self.is_faulty() {
+                let place = self.place(pair, &ring);
+                match self.strike(pair, &mut command, place) {
+                    Some(struck) => strike = struck,
+                    // What has been fetched is lost, as all that is pending.
+                    None => return true,
+                }
+            }
             command.status = self.execute::<LANES>(&command);
             let due = timing::due::<LANES>(
                 self.mask,
@@ -58,7 +68,9 @@ impl Turn {
             if self.lane < count {
                 let entry = self.entry(&ring, ring.tail.wrapping_add(self.lane));
                 let completion = command.cid as u64 | (command.status.bits() as u64) << 16;
-                self.image.write_pair(entry, [due | WAITING, completion]);
+                let due = due + strike.delay;
+                self.image
+                    .write_pair(entry, [due | WAITING, completion | strike.marks]);
             }
             ring.tail = ring.tail.wrapping_add(count);
             self.count(self.lane < count, &command);
@@ -73,13 +85,29 @@ impl Turn {
         true
     }
 
-    /// Posts every due command among the oldest [`WINDOW`], then drops posted ones at the head.
+    /// Where the lane's command stands. A pending entry keeps its CID until it is used again, and
+    /// every command takes one.
+    #[inline(always)]
+    fn place(&self, pair: &Pair, ring: &Pending) -> Place {
+        let before = ring.tail.wrapping_add(self.lane);
+        let stale_cid = if before >= pair.sq_entries {
+            let entry = self.entry(ring, before - pair.sq_entries);
+            Some(self.image.read(entry + 1) as u16)
+        } else {
+            None
+        };
+        Place { before, stale_cid }
+    }
+
+    /// Posts every due command among the oldest [`WINDOW`], or among all where faults may hold
+    /// one back, then drops posted ones at the head.
     #[inline(always)]
     fn post_due<const LANES: u32>(&self, pair: &mut Pair, ring: &mut Pending, now: u64) {
+        let window = if self.is_faulty() { u32::MAX } else { WINDOW };
         let first = ring.head;
         let mut leading = true;
         let mut base = 0;
-        while base < WINDOW && base < ring.tail.wrapping_sub(first) {
+        while base < window && base < ring.tail.wrapping_sub(first) {
             let place = first.wrapping_add(base).wrapping_add(self.lane);
             let inside = (ring.tail.wrapping_sub(place) as i32) > 0;
             let entry = self.entry(ring, place);
@@ -90,16 +118,21 @@ impl Turn {
             };
             let waits = due & WAITING != 0;
             let ready = inside && waits && due & !WAITING <= now;
+            let aim = self.aim(pair, ready, completion);
             self.post(
                 pair,
-                ready,
-                completion as u16,
+                aim.posts,
+                aim.cid,
                 Status::from_bits((completion >> 16) as u16),
+                aim.wrong_phase,
             );
-            if ready {
+            if aim.done {
                 self.image.write(entry, 0);
             }
-            let done = warp::ballot_sync(self.mask, inside && (ready || !waits));
+            if let Some(rest) = aim.rest {
+                self.image.write(entry + 1, rest);
+            }
+            let done = warp::ballot_sync(self.mask, inside && (aim.done || !waits));
             if leading {
                 let run = (!done).trailing_zeros();
                 let run = if run < LANES { run } else { LANES };

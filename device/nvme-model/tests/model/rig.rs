@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 
 use nvme_model::{
-    Configuration, Controller, Image, Link, Media, Namespace, Placement, Profile, step,
+    Configuration, Controller, Faults, Image, Link, Media, Namespace, Placement, Profile, step,
 };
 use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
 
@@ -173,6 +173,7 @@ pub fn configuration() -> Configuration {
         queues: 3,
         profile: Profile::IDEAL,
         volatile_write_cache: false,
+        faults: Faults::none(),
     }
 }
 
