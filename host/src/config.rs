@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nvme_model::Profile;
+use nvme_model::{Faults, Profile};
 use warpstore_device::{CacheMode, Layout};
 
 use crate::Error;
@@ -54,6 +54,11 @@ pub struct SsdConfig {
     pub lba_bytes: u32,
     /// Capacity. Bytes; arrays leave a rest unused that fills no line, or no stripe unit.
     pub bytes: u64,
+    /// What is written is lost in a power cut ([`crate::Session::power_cut`]) unless it was
+    /// flushed. Only on host threads.
+    pub volatile_write_cache: bool,
+    /// What goes wrong.
+    pub faults: Faults,
 }
 
 /// Block buffers of a session, for kernels that read round the cache.
@@ -133,6 +138,10 @@ impl Configuration {
             (
                 self.stripe_bytes >= line && self.stripe_bytes.is_multiple_of(line),
                 "stripe_bytes must be a multiple of the line",
+            ),
+            (
+                !self.ssd.volatile_write_cache || matches!(self.target, Target::Threads { .. }),
+                "only SSDs that host threads serve have a volatile write cache",
             ),
             (
                 (1..=Self::MAX_SSDS).contains(&self.ssds),

@@ -26,7 +26,7 @@ pub use buffer::{Buffer, Place};
 pub use config::{BlocksConfig, Configuration, Medium, SsdConfig, Target};
 pub use error::Error;
 pub use memory::Memory;
-pub use nvme_model::Profile;
+pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, When};
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 pub use session::{Counts, Session};
 pub use warpstore_device as device;

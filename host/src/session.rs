@@ -7,6 +7,7 @@
 // after its kernels have ended.
 
 mod arrays;
+mod faults;
 mod flush;
 
 use std::io::Write;

@@ -43,8 +43,8 @@ enum MediaMemory {
     None,
     /// A buffer of ours, lent to the model.
     Lent(Buffer),
-    /// A file that the model maps; a GPU serves the copy.
-    File {
+    /// The model's own: a file, of which a GPU serves the copy, or memory with a write cache.
+    Own {
         copy: Option<Buffer>,
     },
 }
@@ -63,6 +63,9 @@ impl Ssd {
         let media_buffer = |place| runner.allocate(place, config.bytes as usize);
         let (media, memory) = match &config.medium {
             Medium::None => (Media::none(), MediaMemory::None),
+            Medium::Near | Medium::Host if config.volatile_write_cache => {
+                (Media::ram(config.bytes)?, MediaMemory::Own { copy: None })
+            }
             Medium::Near | Medium::Host => {
                 let near = config.medium == Medium::Near;
                 let buffer = media_buffer(if near { Place::Kernel } else { Place::Shared })?;
@@ -77,7 +80,7 @@ impl Ssd {
                     Runner::Threads(_) => None,
                     Runner::Cuda(_) => Some(media_buffer(Place::Shared)?),
                 };
-                (media, MediaMemory::File { copy })
+                (media, MediaMemory::Own { copy })
             }
         };
         let doorbells = match runner {
@@ -105,8 +108,8 @@ impl Ssd {
             to: READY_TIMEOUT,
             queues: queues as u16,
             profile: config.profile,
-            volatile_write_cache: false,
-            faults: nvme_model::Faults::none(),
+            volatile_write_cache: config.volatile_write_cache,
+            faults: config.faults.clone(),
         };
         let model = Model::new(configuration, media, Some(link.clone()), lent)
             .map_err(|error| Error::Configuration(error.to_string()))?;
@@ -161,7 +164,7 @@ const CHUNK: usize = 1 << 20;
 impl Ssd {
     /// Copies what is in the media file to where a GPU serves it.
     fn fill_copy(&self) -> Result<(), Error> {
-        let MediaMemory::File { copy: Some(copy) } = &self.media else {
+        let MediaMemory::Own { copy: Some(copy) } = &self.media else {
             return Ok(());
         };
         let mut chunk = vec![0u8; CHUNK];
@@ -169,7 +172,7 @@ impl Ssd {
         while offset < self.bytes {
             let part = &mut chunk[..CHUNK.min((self.bytes - offset) as usize)];
             let source = (self.model.media().0 + offset) as *const u8;
-            // SAFETY: as in `load`.
+            // SAFETY: as in `stored`.
             unsafe { std::ptr::copy_nonoverlapping(source, part.as_mut_ptr(), part.len()) };
             copy.write(offset as usize, part)?;
             offset += part.len() as u64;
@@ -188,10 +191,8 @@ impl Ssd {
     pub(crate) fn served_media(&self) -> u64 {
         match &self.media {
             MediaMemory::None => 0,
-            MediaMemory::Lent(buffer) | MediaMemory::File { copy: Some(buffer) } => {
-                buffer.address()
-            }
-            MediaMemory::File { copy: None } => self.model.media().0,
+            MediaMemory::Lent(buffer) | MediaMemory::Own { copy: Some(buffer) } => buffer.address(),
+            MediaMemory::Own { copy: None } => self.model.media().0,
         }
     }
 
@@ -208,11 +209,8 @@ impl Ssd {
         match &self.media {
             MediaMemory::None => Ok(()),
             MediaMemory::Lent(buffer) => buffer.write(offset as usize, bytes),
-            MediaMemory::File { copy } => {
-                let target = (self.model.media().0 + offset) as *mut u8;
-                // SAFETY: the model maps at least `self.bytes` bytes of media there as long as it
-                // lives, the range lies inside (asserted), and no slice of ours overlaps it.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+            MediaMemory::Own { copy } => {
+                self.model.load(offset, bytes);
                 copy.as_ref()
                     .map_or(Ok(()), |copy| copy.write(offset as usize, bytes))
             }
@@ -220,7 +218,7 @@ impl Ssd {
     }
 
     /// Reads the medium into `bytes` from byte `offset` of namespace 1 on, as a factory would. Nobody
-    /// writes them meanwhile.
+    /// writes them meanwhile. Of an SSD with a volatile write cache it is what a power cut leaves.
     ///
     /// # Panics
     /// If they lie beyond the namespace.
@@ -233,12 +231,13 @@ impl Ssd {
             MediaMemory::None => Err(Error::Configuration(
                 "the SSDs have no media: nothing that was written can be read".to_owned(),
             )),
-            MediaMemory::Lent(buffer) | MediaMemory::File { copy: Some(buffer) } => {
+            MediaMemory::Lent(buffer) | MediaMemory::Own { copy: Some(buffer) } => {
                 buffer.read(offset as usize, bytes)
             }
-            MediaMemory::File { copy: None } => {
+            MediaMemory::Own { copy: None } => {
                 let source = (self.model.media().0 + offset) as *const u8;
-                // SAFETY: as in `load`.
+                // SAFETY: the model maps at least `self.bytes` bytes of media there as long as it
+                // lives, the range lies inside (asserted), and no slice of ours overlaps it.
                 unsafe { std::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), bytes.len()) };
                 Ok(())
             }
@@ -247,7 +246,7 @@ impl Ssd {
 
     /// Writes the copy that a GPU serves back to its file, after a Flush.
     pub(crate) fn persist(&self) -> Result<(), Error> {
-        let MediaMemory::File { copy: Some(copy) } = &self.media else {
+        let MediaMemory::Own { copy: Some(copy) } = &self.media else {
             return Ok(());
         };
         let mut chunk = vec![0u8; CHUNK];
@@ -255,9 +254,7 @@ impl Ssd {
         while offset < self.bytes {
             let part = &mut chunk[..CHUNK.min((self.bytes - offset) as usize)];
             copy.read(offset as usize, part)?;
-            let target = (self.model.media().0 + offset) as *mut u8;
-            // SAFETY: as in `load`.
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len()) };
+            self.model.load(offset, part);
             offset += part.len() as u64;
         }
         if self.model.persist() {

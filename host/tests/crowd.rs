@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
 
 const LANES: u32 = 1024;
 /// More than either half of the buffers beside the cache.
@@ -44,6 +44,8 @@ fn configuration() -> Configuration {
             medium: Medium::Near,
             lba_bytes: 512,
             bytes: 1 << 20,
+            volatile_write_cache: false,
+            faults: Faults::none(),
         },
         ssds: 3,
         layout: Layout::Stripe,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{BlocksConfig, Configuration, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{BlocksConfig, Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
 
 /// Sums the elements of each row; rows are given by `offsets`.
 #[kernel]
@@ -70,6 +70,8 @@ fn configuration() -> Configuration {
             medium: Medium::Near,
             lba_bytes: 512,
             bytes: 4 << 20,
+            volatile_write_cache: false,
+            faults: Faults::none(),
         },
         ssds: 1,
         layout: Layout::Stripe,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
 
 const LANES: u64 = 64;
 
@@ -81,6 +81,8 @@ fn configuration() -> Configuration {
             medium: Medium::Near,
             lba_bytes: 512,
             bytes: 1 << 20,
+            volatile_write_cache: false,
+            faults: Faults::none(),
         },
         ssds: 1,
         layout: Layout::Stripe,

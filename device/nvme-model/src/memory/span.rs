@@ -227,8 +227,20 @@ impl Span {
     /// Puts `bytes` here, as far as they reach: the host's import.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) fn fill(self, bytes: &[u8]) {
-        use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-        for (at, &byte) in (self.address..self.address + self.len).zip(bytes) {
+        use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+        let bytes = &bytes[..bytes.len().min(self.len as usize)];
+        let (words, _) = bytes.as_chunks::<8>();
+        let words = if self.address.is_multiple_of(8) {
+            words
+        } else {
+            &[]
+        };
+        for (at, &word) in (self.address..).step_by(8).zip(words) {
+            // SAFETY: below the length, and the address is a multiple of 8.
+            unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(u64::from_ne_bytes(word), Relaxed);
+        }
+        let done = 8 * words.len();
+        for (at, &byte) in (self.address + done as u64..).zip(&bytes[done..]) {
             // SAFETY: below the length, and a byte is aligned anywhere.
             unsafe { AtomicU8::from_ptr(at as *mut u8) }.store(byte, Relaxed);
         }

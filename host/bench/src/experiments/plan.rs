@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use warpstore::cuda::{Context, CudaError, driver_present};
 use warpstore::device;
 use warpstore::{
-    BlocksConfig, Configuration, CudaRunner, Medium, Profile, Session, SsdConfig, Target,
+    BlocksConfig, Configuration, CudaRunner, Faults, Medium, Profile, Session, SsdConfig, Target,
 };
 
 use crate::exit::Failure;
@@ -150,6 +150,8 @@ impl<'a> Plan<'a> {
                 medium: self.medium(),
                 lba_bytes: options.ssd.lba,
                 bytes: ssd_bytes,
+                volatile_write_cache: false,
+                faults: Faults::none(),
             },
             ssds: options.ssds,
             layout: match options.layout {
