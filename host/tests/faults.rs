@@ -1,0 +1,291 @@
+//! What kernels on host threads make of SSDs that do wrong: every access ends, with right data or with
+//! an error that says where, and nothing waits for ever.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use warpstore::device::parts::nvme_wire::Status;
+use warpstore::device::prelude::*;
+use warpstore::device::{CacheMode, ErrorKind, Layout};
+use warpstore::{
+    Commands, Configuration, Error, Fault, Faults, Medium, Profile, Rule, Session, SsdConfig,
+    Target, When,
+};
+
+/// Elements of the array: 64 lines.
+const ELEMENTS: u64 = 64 * 128;
+
+fn element(index: u64) -> u32 {
+    (index as u32).wrapping_mul(0x9e37_79b9)
+}
+
+/// Reads every element; counts those that are right and those that are wrong.
+#[kernel]
+fn compare(elements: Array<u32>, counts: Atomics<u64>) -> Result<(), IoError> {
+    for index in thread::grid_stride(elements.len()) {
+        let found = elements.get(index)?;
+        let right = found == (index as u32).wrapping_mul(0x9e37_79b9);
+        counts.at(u64::from(!right)).fetch_add(1, Order::Relaxed);
+    }
+    Ok(())
+}
+
+/// Lets one test run at a time, as in `threads.rs`.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where what is right must come in the end.
+const PATIENT: Duration = Duration::from_secs(30);
+/// Where it cannot.
+const SHORT: Duration = Duration::from_millis(200);
+
+fn configuration(rules: Vec<Rule>, timeout: Duration) -> Configuration {
+    Configuration {
+        target: Target::Threads { lanes: 64 },
+        ssd: SsdConfig {
+            profile: Profile::IDEAL,
+            medium: Medium::Near,
+            lba_bytes: 512,
+            bytes: 1 << 20,
+            volatile_write_cache: false,
+            faults: Faults { seed: 7, rules },
+        },
+        ssds: 1,
+        layout: Layout::Stripe,
+        stripe_bytes: 512,
+        queues: 2,
+        depth: 16,
+        in_flight: u32::MAX,
+        line_bytes: 512,
+        cache_lines: 8,
+        mode: CacheMode::Optimistic,
+        strict: true,
+        blocks: None,
+        timeout,
+    }
+}
+
+/// A session with the array, and what came of reading all of it.
+struct Run {
+    session: Session,
+    result: Result<f64, Error>,
+    right: u64,
+}
+
+impl Run {
+    fn of(configuration: Configuration) -> Self {
+        let session = Session::open(configuration, "").unwrap();
+        let elements: Vec<u32> = (0..ELEMENTS).map(element).collect();
+        let array = session.create_array("elements", &elements).unwrap();
+        let counts = session.memory::<u64>(2).unwrap();
+        let config = session.fill(&compare).unwrap();
+        let result = session.launch(&compare, config, (array, counts.atomics()));
+        let mut found = [0; 2];
+        counts.read(0, &mut found).unwrap();
+        assert_eq!(found[1], 0, "wrong data");
+        Self {
+            session,
+            result,
+            right: found[0],
+        }
+    }
+
+    fn succeeds(&self) {
+        let rules = &self.session.configuration().ssd.faults.rules;
+        if let Err(error) = &self.result {
+            panic!("{rules:?}: {error}");
+        }
+        assert_eq!(self.right, ELEMENTS, "{rules:?}");
+    }
+
+    /// The error of the first access that failed, and the message for people.
+    fn fails(&self) -> (IoError, String) {
+        match &self.result {
+            Err(error @ Error::Kernel { first, .. }) => (*first, error.to_string()),
+            other => panic!("{other:?} instead of a failed access"),
+        }
+    }
+
+    fn hits(&self) -> Vec<u64> {
+        self.session.injected_faults().unwrap()
+    }
+}
+
+#[test]
+fn a_status_that_passes_is_retried() {
+    let _alone = alone();
+    for status in [
+        Status::INTERNAL_ERROR,
+        Status::NAMESPACE_NOT_READY,
+        Status::INTERNAL_PATH_ERROR,
+    ] {
+        // Four in a row would be a failure: too seldom to meet.
+        let rule = Rule::new(Fault::Status(status), When::OneIn(30));
+        let run = Run::of(configuration(vec![rule], PATIENT));
+        run.succeeds();
+        let (failed, _) = run.session.failed_commands().unwrap();
+        assert!(failed > 0);
+        assert_eq!([failed], run.hits()[..], "{}", status.name());
+    }
+}
+
+#[test]
+fn a_status_that_stays_names_queue_cid_line_and_status() {
+    let _alone = alone();
+    for status in [
+        Status::LBA_OUT_OF_RANGE,
+        Status::INTERNAL_ERROR,
+        Status::INTERNAL_ERROR.with_dnr(),
+        Status::new(1, 0x81),
+        Status::UNRECOVERED_READ_ERROR,
+        Status::HOST_PATHING_ERROR.with_dnr(),
+        Status::new(7, 0x12),
+    ] {
+        let rule = Rule {
+            lbas: Some(21..=21),
+            ..Rule::new(Fault::Status(status), When::Always)
+        };
+        let run = Run::of(configuration(vec![rule], PATIENT));
+        let (first, text) = run.fails();
+        assert_eq!(first.kind(), ErrorKind::Status, "{text}");
+        assert_eq!((first.status(), first.line()), (status, 21), "{text}");
+        let (failed, records) = run.session.failed_commands().unwrap();
+        assert_eq!([failed], run.hits()[..]);
+        assert!(records.iter().all(|record| record.status == status.bits()));
+        for part in ["queue", "CID", "line 21", status.name()] {
+            assert!(text.contains(part), "{part:?} is not in: {text}");
+        }
+        // Others read all other lines, but for what the failed lanes left.
+        assert!(
+            run.right > 0 && run.right <= ELEMENTS - 128,
+            "{}",
+            run.right
+        );
+    }
+}
+
+#[test]
+fn completions_too_many_change_nothing() {
+    let _alone = alone();
+    for fault in [Fault::Duplicate, Fault::UnknownCid, Fault::StaleCid] {
+        for depth in [2, 4, 16] {
+            let rule = Rule::new(fault, When::OneIn(3));
+            let run = Run::of(Configuration {
+                depth,
+                ..configuration(vec![rule], PATIENT)
+            });
+            run.succeeds();
+            assert!(run.hits()[0] > 0, "{fault:?}");
+        }
+    }
+}
+
+#[test]
+fn late_and_overtaken_completions_are_waited_for() {
+    let _alone = alone();
+    for (fault, when) in [
+        (Fault::Reorder, When::OneIn(5)),
+        (Fault::Delay(20_000_000), When::OneIn(10)),
+        (Fault::Delay(1_000_000_000), When::Command(5)),
+    ] {
+        let run = Run::of(configuration(vec![Rule::new(fault, when)], PATIENT));
+        run.succeeds();
+        assert!(run.hits()[0] > 0, "{fault:?}");
+    }
+}
+
+#[test]
+fn what_never_comes_is_an_error_at_the_deadline_and_a_new_session_works() {
+    let _alone = alone();
+    for fault in [
+        Fault::Drop,
+        Fault::WrongPhase,
+        Fault::Fatal,
+        Fault::Removal,
+        Fault::Delay(3_600_000_000_000),
+    ] {
+        let rule = Rule {
+            queue: Some(1),
+            ..Rule::new(fault, When::Command(9))
+        };
+        let run = Run::of(configuration(vec![rule], SHORT));
+        let (first, text) = run.fails();
+        let kinds = [ErrorKind::Timeout, ErrorKind::QueueDead];
+        assert!(kinds.contains(&first.kind()), "{fault:?}: {text}");
+        assert!(text.contains("queue") && text.contains("line"), "{text}");
+        assert_eq!(run.hits(), [1], "{fault:?}");
+        let ended = run.session.finish();
+        match fault {
+            Fault::Fatal | Fault::Removal => {
+                let error = ended.expect_err("the controller is dead").to_string();
+                let word = if fault == Fault::Fatal {
+                    "fatal"
+                } else {
+                    "removed"
+                };
+                assert!(error.contains(word), "{error}");
+            }
+            _ => ended.unwrap(),
+        }
+        Run::of(configuration(Vec::new(), PATIENT)).succeeds();
+    }
+}
+
+#[test]
+fn a_dead_queue_refuses_and_the_others_work_on() {
+    let _alone = alone();
+    let rule = Rule {
+        queue: Some(1),
+        ..Rule::new(Fault::Drop, When::Command(1))
+    };
+    let run = Run::of(configuration(vec![rule], SHORT));
+    run.fails();
+    let array = run.session.array::<u32>("elements").unwrap();
+    let counts = run.session.memory::<u64>(2).unwrap();
+    let config = run.session.fill(&compare).unwrap();
+    let again = run
+        .session
+        .launch(&compare, config, (array, counts.atomics()));
+    let Err(Error::Kernel { first, .. }) = again else {
+        panic!("{again:?}")
+    };
+    assert_eq!((first.kind(), first.queue()), (ErrorKind::QueueDead, 0));
+    assert_eq!(run.hits(), [1], "no command enters it any more");
+}
+
+#[test]
+fn a_mixture_ends_with_right_data_and_equal_counts() {
+    let _alone = alone();
+    let one_in = |fault, count| Rule::new(fault, When::OneIn(count));
+    let mut total = vec![0; 6];
+    for seed in 0..4 {
+        let rules = vec![
+            one_in(Fault::Status(Status::INTERNAL_ERROR), 30),
+            one_in(Fault::Duplicate, 20),
+            one_in(Fault::UnknownCid, 20),
+            one_in(Fault::StaleCid, 20),
+            one_in(Fault::Reorder, 20),
+            Rule {
+                commands: Commands::Reads,
+                ..one_in(Fault::Delay(3_000_000), 20)
+            },
+        ];
+        let mut configuration = configuration(rules, PATIENT);
+        configuration.ssd.faults.seed = seed;
+        configuration.ssds = 3;
+        configuration.depth = [2, 4, 16, 64][seed as usize];
+        configuration.mode = [CacheMode::Optimistic, CacheMode::None][seed as usize % 2];
+        let run = Run::of(configuration);
+        run.succeeds();
+        let hits = run.hits();
+        let (failed, _) = run.session.failed_commands().unwrap();
+        assert_eq!(failed, hits[0], "seed {seed}");
+        assert_eq!(run.session.counts().unwrap().errors, hits[0]);
+        for (total, hits) in total.iter_mut().zip(hits) {
+            *total += hits;
+        }
+    }
+    assert!(total.iter().all(|&hits| hits > 0), "{total:?}");
+}
