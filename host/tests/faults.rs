@@ -289,3 +289,97 @@ fn a_mixture_ends_with_right_data_and_equal_counts() {
     }
     assert!(total.iter().all(|&hits| hits > 0), "{total:?}");
 }
+
+/// Sets element `i` to `i + added`, the lines that fit no longer written back by whoever needs room.
+#[kernel]
+fn fill(numbers: ArrayMut<u32>, added: u32) -> Result<(), IoError> {
+    for index in thread::grid_stride(numbers.len()) {
+        numbers.set(index, index as u32 + added)?;
+    }
+    Ok(())
+}
+
+/// A session whose kernel has set every element; what the flush said.
+fn filled(rules: Vec<Rule>) -> (Session, Result<(), Error>) {
+    let mut configuration = configuration(rules, PATIENT);
+    // All lines stay in the cache until the flush.
+    configuration.cache_lines = 64;
+    let session = Session::open(configuration, "").unwrap();
+    session
+        .create_array("numbers", &vec![0u32; ELEMENTS as usize])
+        .unwrap();
+    let config = session.fill(&fill).unwrap();
+    let numbers = session.array_mut("numbers").unwrap();
+    session.launch(&fill, config, (numbers, 5)).unwrap();
+    let flushed = session.flush();
+    (session, flushed)
+}
+
+fn is_on_the_media(session: &Session) -> bool {
+    let stored = session.stored::<u32>("numbers").unwrap();
+    (5..).zip(stored).all(|(expected, found)| found == expected)
+}
+
+/// A rule for one kind of commands.
+fn only(commands: Commands, fault: Fault, when: When) -> Rule {
+    Rule {
+        commands,
+        ..Rule::new(fault, when)
+    }
+}
+
+#[test]
+fn a_write_that_fails_for_a_while_is_tried_again() {
+    let _alone = alone();
+    let fault = Fault::Status(Status::INTERNAL_ERROR);
+    for commands in [Commands::Writes, Commands::Flushes] {
+        let (session, flushed) = filled(vec![only(commands, fault, When::First(2))]);
+        flushed.unwrap();
+        assert_eq!(session.injected_faults().unwrap(), [2], "{commands:?}");
+        assert!(is_on_the_media(&session));
+        session.finish().unwrap();
+    }
+}
+
+#[test]
+fn a_write_that_fails_is_told_by_the_flush_and_its_line_stays_dirty() {
+    let _alone = alone();
+    let rule = Rule {
+        lbas: Some(21..=21),
+        ..only(
+            Commands::Writes,
+            Fault::Status(Status::WRITE_FAULT),
+            When::First(1),
+        )
+    };
+    let (session, flushed) = filled(vec![rule]);
+    let error = flushed.expect_err("a line was not written");
+    let text = error.to_string();
+    for part in ["queue", "CID", "line 21", "Write Fault"] {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+    let Error::Flush { first, .. } = error else {
+        panic!("{text}")
+    };
+    assert_eq!((first.status(), first.line()), (Status::WRITE_FAULT, 21));
+    assert!(!is_on_the_media(&session));
+    session.flush().unwrap();
+    assert!(
+        is_on_the_media(&session),
+        "the line was still there, and dirty"
+    );
+    session.finish().unwrap();
+}
+
+#[test]
+fn a_flush_that_fails_is_told() {
+    let _alone = alone();
+    let fault = Fault::Status(Status::WRITE_FAULT.with_dnr());
+    let (session, flushed) = filled(vec![only(Commands::Flushes, fault, When::First(1))]);
+    let Err(Error::Flush { first, .. }) = flushed else {
+        panic!("{flushed:?}")
+    };
+    assert_eq!(first.status().code(), Status::WRITE_FAULT);
+    session.flush().unwrap();
+    session.finish().unwrap();
+}
