@@ -1,7 +1,7 @@
 //! Injected faults: a decorator between fetching and carrying out, and one around posting.
 //!
 //! ```text
-//! fetch ─► strike ─► carry out ─► pending entry with marks ─ due ─► aim ─► post ─► settle
+//! fetch ─► strike ─► carry out ─► pending entry with marks ─ due ─► aim ─► post
 //! ```
 //!
 //! [`Turn::strike`] looks for a rule that hits a command, and changes its status, its due time or
