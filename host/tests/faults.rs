@@ -108,6 +108,15 @@ impl Run {
         }
     }
 
+    /// Reads all of it once more.
+    fn again(&self) -> Result<f64, Error> {
+        let array = self.session.array::<u32>("elements").unwrap();
+        let counts = self.session.memory::<u64>(2).unwrap();
+        let config = self.session.fill(&compare).unwrap();
+        self.session
+            .launch(&compare, config, (array, counts.atomics()))
+    }
+
     fn hits(&self) -> Vec<u64> {
         self.session.injected_faults().unwrap()
     }
@@ -242,12 +251,7 @@ fn a_dead_queue_refuses_and_the_others_work_on() {
     };
     let run = Run::of(configuration(vec![rule], SHORT));
     run.fails();
-    let array = run.session.array::<u32>("elements").unwrap();
-    let counts = run.session.memory::<u64>(2).unwrap();
-    let config = run.session.fill(&compare).unwrap();
-    let again = run
-        .session
-        .launch(&compare, config, (array, counts.atomics()));
+    let again = run.again();
     let Err(Error::Kernel { first, .. }) = again else {
         panic!("{again:?}")
     };
@@ -288,6 +292,27 @@ fn a_mixture_ends_with_right_data_and_equal_counts() {
         }
     }
     assert!(total.iter().all(|&hits| hits > 0), "{total:?}");
+}
+
+#[test]
+fn every_completion_too_many_is_counted_by_the_queues() {
+    let _alone = alone();
+    for depth in [2, 4, 16] {
+        let rules = [Fault::Duplicate, Fault::UnknownCid, Fault::StaleCid]
+            .map(|fault| Rule::new(fault, When::First(12)));
+        let run = Run::of(Configuration {
+            depth,
+            ..configuration(rules.to_vec(), PATIENT)
+        });
+        run.succeeds();
+        assert_eq!(run.hits(), [12, 12, 12], "depth {depth}");
+        // Whoever reads again also takes what the first reading left in the rings.
+        run.again().unwrap();
+        let refused = run.session.refused_completions().unwrap();
+        // The slot of a duplicate may have another owner when it comes: then it is a stale one.
+        let repeated = refused.duplicate + refused.stale;
+        assert_eq!((refused.unknown, repeated, refused.foreign), (12, 24, 0));
+    }
 }
 
 /// Sets element `i` to `i + added`, the lines that fit no longer written back by whoever needs room.

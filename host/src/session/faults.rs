@@ -1,4 +1,8 @@
-//! What goes wrong with emulated SSDs, on purpose: power cuts, and counts of injected faults.
+//! What goes wrong with emulated SSDs, on purpose: power cuts, and counts of injected faults, on
+//! either side of the queues.
+
+use warpstore_device::parts::nvme_queue::{self, Queue, QueueDesc, Wide};
+use warpstore_device::parts::simt::Native;
 
 use super::Session;
 use crate::Error;
@@ -13,11 +17,7 @@ impl Session {
     /// # Errors
     /// A GPU serves the SSDs: only those that host threads serve can lose their power.
     pub fn power_cut(&self, seed: Option<u64>) -> Result<(), Error> {
-        if let Runner::Cuda(_) = self.runner {
-            return Err(Error::Configuration(
-                "only SSDs that host threads serve can lose their power".to_owned(),
-            ));
-        }
+        self.needs_host_threads("cutting the power of SSDs")?;
         for ssd in &self.ssds {
             ssd.model.power_cut(seed);
         }
@@ -40,5 +40,43 @@ impl Session {
             }
         }
         Ok(sum)
+    }
+
+    /// Completions that the queues have counted and not applied, all SSDs together: unknown and
+    /// stale CIDs, duplicates. `last_cid` is that of the last queue that has any.
+    ///
+    /// # Errors
+    /// A GPU has the queues.
+    pub fn refused_completions(&self) -> Result<nvme_queue::Faults, Error> {
+        self.needs_host_threads("reading the counters of queues")?;
+        let desc = &self.store.desc;
+        let count = desc.map.ssds.get() * desc.queues_per_ssd.get();
+        let mut sum = nvme_queue::Faults::default();
+        for index in 0..count as usize {
+            let table = desc.queues as *const QueueDesc;
+            // SAFETY: the index is below the length of the table, which nobody writes and which
+            // lives as long as the session, in this address space.
+            let queue = unsafe { &*table.wrapping_add(index) };
+            // SAFETY: this session built the description from live rings and words.
+            let queue = unsafe { Queue::<Native, Wide>::from_desc(queue) };
+            let faults = queue.faults();
+            if faults.total() != 0 {
+                sum.last_cid = faults.last_cid;
+            }
+            sum.unknown += faults.unknown;
+            sum.stale += faults.stale;
+            sum.duplicate += faults.duplicate;
+            sum.foreign += faults.foreign;
+        }
+        Ok(sum)
+    }
+
+    fn needs_host_threads(&self, what: &str) -> Result<(), Error> {
+        match self.runner {
+            Runner::Threads(_) => Ok(()),
+            Runner::Cuda(_) => Err(Error::Configuration(format!(
+                "{what} is for sessions on host threads only"
+            ))),
+        }
     }
 }
