@@ -6,7 +6,7 @@ use warpstore_kernels::bfs::{NEXT_COUNT, bfs_level};
 use warpstore_kernels::cc::{cc_flatten, cc_hook};
 
 use super::plan::{Bytes, Needs, Plan};
-use super::{Finding, NamedGraph};
+use super::{Finding, NamedGraph, uncounted};
 use crate::exit::Failure;
 use crate::progress::Progress;
 use crate::reference::{self, UNREACHED};
@@ -65,6 +65,7 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let progress = Progress::begin("bfs", 0);
     let (distances, seconds) = search(&stored, graph.graph.vertices() as u64, source)?;
     let after = stored.session.counts().map_err(anyhow::Error::from)?;
+    let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
     let expected = reference::Bfs::run(&graph.graph, source);
     let wrong = reference::compare(&expected.distances, &distances).err();
@@ -83,8 +84,11 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
             seconds,
             reads: after.reads - before.reads,
             bytes_read: after.bytes - before.bytes,
+            failed,
         }),
-        wrong: wrong.map(|difference| format!("bfs of {}: {difference}", graph.name)),
+        wrong: wrong
+            .map(|difference| format!("bfs of {}: {difference}", graph.name))
+            .or_else(|| uncounted("bfs", failed)),
         remarks: Vec::new(),
     })
 }
@@ -132,6 +136,7 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let progress = Progress::begin("cc", 0);
     let (labels, seconds) = components(&stored, graph.graph.vertices() as u32)?;
     let after = stored.session.counts().map_err(anyhow::Error::from)?;
+    let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
     let expected = reference::Components::run(&graph.graph);
     let wrong = reference::compare(&expected.labels, &labels).err();
@@ -148,8 +153,11 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
             seconds,
             reads: after.reads - before.reads,
             bytes_read: after.bytes - before.bytes,
+            failed,
         }),
-        wrong: wrong.map(|difference| format!("cc of {}: {difference}", graph.name)),
+        wrong: wrong
+            .map(|difference| format!("cc of {}: {difference}", graph.name))
+            .or_else(|| uncounted("cc", failed)),
         remarks: Vec::new(),
     })
 }

@@ -15,7 +15,7 @@ use crate::graph::{self, Budget, Graph};
 use crate::machine::Machine;
 use crate::options::{Experiment, Options};
 use crate::progress::Progress;
-use crate::report::{self, Outcome, Report, SCHEMA};
+use crate::report::{self, Failed, Outcome, Report, SCHEMA};
 use plan::Plan;
 
 /// The graph of the main job.
@@ -29,6 +29,14 @@ pub(crate) struct Finding {
     pub wrong: Option<String>,
     /// What there is to say about where the figures come from.
     pub remarks: Vec<String>,
+}
+
+/// A difference between the commands that the SSDs failed and those that were seen to fail.
+pub(crate) fn uncounted(experiment: &str, failed: Option<Failed>) -> Option<String> {
+    let Failed { injected, seen } = failed?;
+    (injected != seen).then(|| {
+        format!("{experiment}: the SSDs failed {injected} commands, {seen} were seen to fail")
+    })
 }
 
 /// Runs what the options ask for.

@@ -4,13 +4,15 @@ use std::io::{self, Write};
 
 use warpstore::cuda::{Context, CudaError, driver_present};
 use warpstore::device;
+use warpstore::device::parts::nvme_wire::Status;
 use warpstore::{
-    BlocksConfig, Configuration, CudaRunner, Faults, Medium, Profile, Session, SsdConfig, Target,
+    BlocksConfig, Configuration, CudaRunner, Fault, Faults, Medium, Profile, Rule, Session,
+    SsdConfig, Target, When,
 };
 
 use crate::exit::Failure;
 use crate::options::{CacheMode, Layout, Media, Options, Runner};
-use crate::report;
+use crate::report::{self, Failed};
 
 /// Lanes in flight on host threads: enough that each turn of a queue finds a batch, few enough
 /// that two cores get round.
@@ -128,6 +130,31 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// What goes wrong on purpose.
+    fn faults(&self) -> Faults {
+        let rule = |count| {
+            let passing = Fault::Status(Status::INTERNAL_ERROR);
+            Rule::new(passing, When::OneIn(count))
+        };
+        Faults {
+            seed: self.options.seed,
+            rules: self.options.fail_one_in.map(rule).into_iter().collect(),
+        }
+    }
+
+    /// How many commands the SSDs failed on purpose, if they did so, and how many the submitter saw
+    /// fail; a difference is an error of the result.
+    pub(crate) fn failed(&self, session: &Session) -> anyhow::Result<Option<Failed>> {
+        if self.options.fail_one_in.is_none() {
+            return Ok(None);
+        }
+        let (seen, _) = session.failed_commands()?;
+        Ok(Some(Failed {
+            injected: session.injected_faults()?.iter().sum(),
+            seen,
+        }))
+    }
+
     /// Opens a session with what an experiment needs.
     pub(crate) fn open(&self, needs: &Needs) -> Result<Session, Failure> {
         let options = self.options;
@@ -151,7 +178,7 @@ impl<'a> Plan<'a> {
                 lba_bytes: options.ssd.lba,
                 bytes: ssd_bytes,
                 volatile_write_cache: false,
-                faults: Faults::none(),
+                faults: self.faults(),
             },
             ssds: options.ssds,
             layout: match options.layout {

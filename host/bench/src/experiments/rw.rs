@@ -3,8 +3,8 @@
 use warpstore::Session;
 use warpstore_kernels::rw::{Run, Step, rw, value};
 
-use super::Finding;
 use super::plan::{Bytes, Needs, Plan};
+use super::{Finding, uncounted};
 use crate::exit::Failure;
 use crate::options::{Media, Runner};
 use crate::progress::Progress;
@@ -120,6 +120,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
     let progress = Progress::begin("rw", 0);
     let measured = measure(&session, plan, &run, steps, &oracle)?;
     oracle.run(&run, steps);
+    let failed = plan.failed(&session)?;
     let wrong = verify(session, plan, &run, &oracle)?;
     let operations = lanes * u64::from(steps);
     progress.end(&format!(
@@ -140,8 +141,9 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
             reads: measured.counts.reads,
             writes: measured.counts.writes,
             bytes_moved: measured.counts.bytes,
+            failed,
         }),
-        wrong: lost.or(wrong),
+        wrong: lost.or(wrong).or_else(|| uncounted("rw", failed)),
         remarks: Vec::new(),
     })
 }

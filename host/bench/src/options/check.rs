@@ -81,9 +81,10 @@ impl Options {
         };
         let shown = |value: Option<u64>| value.map(|value| value.to_string());
         let graph = self.graph.as_ref().map(|file| file.display().to_string());
-        let scopes: [(_, Option<String>, &[Experiment]); 6] = [
+        let scopes: [(_, Option<String>, &[Experiment]); 7] = [
             ("--graph", graph, &[Bfs, Cc]),
             ("--source", shown(self.source), &[Bfs]),
+            ("--fail-one-in", shown(self.fail_one_in), &[Bfs, Cc, Rw]),
             ("--block", shown(self.block), &[Iops]),
             ("--ops", shown(self.ops), &[Iops, Rw]),
             ("--in-flight", shown(self.in_flight.map(u64::from)), &[Iops]),

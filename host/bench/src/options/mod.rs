@@ -174,6 +174,10 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub span: Option<u64>,
 
+    /// bfs, cc, rw: fail one command in so many, with a status that passes, and compare the counts
+    #[arg(long, value_name = "N", value_parser = within(2, 1u64 << 40))]
+    pub fail_one_in: Option<u64>,
+
     /// Where random choices begin
     #[arg(long, value_name = "N", default_value = "1", value_parser = number)]
     pub seed: u64,

@@ -69,7 +69,7 @@ fn help_and_version_are_shown() {
 #[test]
 fn a_wrong_value_is_one_sentence() {
     for (line, sentence) in [
-        ("sort", "experiment sort: it must be one of iops, bfs, cc"),
+        ("sort", "experiment sort: it must be one of iops, rw, bfs, cc"),
         ("bfs cc", "cc is not an option; --help lists them all"),
         (
             "--dpeth 4",
@@ -215,7 +215,7 @@ fn a_wrong_value_is_one_sentence() {
             "iops --graph g.el",
             "--graph g.el: it is for bfs and cc only",
         ),
-        ("bfs --ops 4", "--ops 4: it is for iops only"),
+        ("bfs --ops 4", "--ops 4: it is for iops and rw only"),
         (
             "iops --span 1000",
             "--span 1000: it must be a multiple of the block, 512 bytes",

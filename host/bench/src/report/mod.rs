@@ -75,6 +75,15 @@ pub struct Configuration {
     pub seed: u64,
 }
 
+/// Commands that failed on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Failed {
+    /// As the SSDs counted them.
+    pub injected: u64,
+    /// As the submitter counted them.
+    pub seen: u64,
+}
+
 /// One result, tagged with its experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "experiment", rename_all = "lowercase")]
@@ -177,6 +186,8 @@ pub struct Rw {
     pub writes: u64,
     /// Bytes that both moved.
     pub bytes_moved: u64,
+    /// Commands that failed on purpose and were repeated, where that was asked for.
+    pub failed: Option<Failed>,
 }
 
 /// A breadth-first search.
@@ -198,6 +209,8 @@ pub struct Bfs {
     pub reads: u64,
     /// Bytes that those brought.
     pub bytes_read: u64,
+    /// Commands that failed on purpose and were repeated, where that was asked for.
+    pub failed: Option<Failed>,
 }
 
 /// Weakly connected components.
@@ -215,6 +228,8 @@ pub struct Cc {
     pub reads: u64,
     /// Bytes that those brought.
     pub bytes_read: u64,
+    /// Commands that failed on purpose and were repeated, where that was asked for.
+    pub failed: Option<Failed>,
 }
 
 #[cfg(test)]

@@ -74,6 +74,7 @@ fn bfs(seconds: f64) -> Outcome {
         seconds,
         reads: 1200,
         bytes_read: 1200 * 4096,
+        failed: None,
     })
 }
 
@@ -85,6 +86,7 @@ fn cc() -> Outcome {
         seconds: 2.0,
         reads: 9,
         bytes_read: 9 * 4096,
+        failed: None,
     })
 }
 

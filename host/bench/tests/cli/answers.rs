@@ -99,12 +99,33 @@ fn no_option_loses_a_write() {
     );
 }
 
+#[test]
+fn commands_that_fail_for_a_while_change_no_answer() {
+    let folder = Folder::new();
+    folder.write("r.el", random_graph().as_bytes());
+    for line in [
+        "bfs --graph r.el --cache-lines 7 --line 512",
+        "cc --graph r.el --cache-mode none --ssds 3",
+        "rw --ops 8192 --span 64K --cache-lines 7 --line 512 --ssds 3 --depth 4",
+    ] {
+        let plain = folder.result(line);
+        assert!(plain["failed"].is_null());
+        let mut failing = folder.result(&format!("{line} --fail-one-in 100"));
+        let failed = failing["failed"].take();
+        assert!(failed["injected"].as_u64().unwrap() > 0, "{line}: {failed}");
+        assert_eq!(failed["injected"], failed["seen"], "{line}");
+        for field in ["reached", "distance_sum", "components", "operations"] {
+            assert_eq!(plain[field], failing[field], "{line}");
+        }
+    }
+}
+
 /// The result without what depends on time and cache.
 fn answer(folder: &Folder, line: &str) -> Value {
     let mut result = folder.result(line);
     assert!(result["reads"].as_u64().unwrap() > 0, "{line}");
     let fields = result.as_object_mut().unwrap();
-    for field in ["graph", "seconds", "reads", "bytes_read"] {
+    for field in ["graph", "seconds", "reads", "bytes_read", "failed"] {
         assert!(fields.remove(field).is_some(), "{line}: no {field}");
     }
     result
