@@ -1,6 +1,6 @@
 //! What Identify says about the controller and its namespaces, checked and in our own units.
 
-use nvme_wire::identify::{IdentifyController, IdentifyNamespace, Vwc};
+use nvme_wire::identify::{IdentifyController, IdentifyNamespace, Oacs, Vwc};
 use nvme_wire::regs::Cap;
 
 use crate::error::NamespaceFault;
@@ -27,6 +27,9 @@ pub struct ControllerInfo {
     pub n_namespaces: u32,
     /// How long the controller may take to shut down, microseconds; 0 if it does not say.
     pub shutdown_us: u32,
+    /// True if the controller, a virtual one, would also take doorbells from memory. The driver
+    /// leaves that off: submitters ring registers.
+    pub shadow_doorbells: bool,
 }
 
 impl ControllerInfo {
@@ -39,6 +42,7 @@ impl ControllerInfo {
             volatile_write_cache: page.vwc().contains(Vwc::PRESENT),
             n_namespaces: page.nn,
             shutdown_us: page.rtd3e,
+            shadow_doorbells: page.oacs().contains(Oacs::DOORBELL_BUFFER),
         }
     }
 }

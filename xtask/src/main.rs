@@ -8,9 +8,11 @@
 mod bench;
 mod build;
 mod ci;
+mod debian;
 mod doctor;
 mod mutants;
 mod ptxas;
+mod qemu;
 mod repo;
 mod rust_src;
 mod setup;
@@ -33,7 +35,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Make a fresh machine ready: rust-src, std's own crates, ptxas
+    /// Make a fresh machine ready: rust-src, std's own crates, ptxas, QEMU
     Setup,
     /// Build the workspace, or the device code alone
     Build(build::Args),

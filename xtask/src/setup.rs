@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::toolchain::{self, Toolchain};
-use crate::{ptxas, repo, rust_src};
+use crate::{ptxas, qemu, repo, rust_src};
 
 /// The command: does what is missing, repeats what failed before, says what there is.
 pub fn run() -> Result<()> {
     ptxas::forget_failure();
+    qemu::forget_failure();
     let toolchain = ready()?;
     for (tool, component) in [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")] {
         if !toolchain.has(tool) && !rust_src::add_component(component) {
@@ -24,6 +25,10 @@ pub fn run() -> Result<()> {
     match &toolchain.ptxas {
         Some(path) => println!("ptxas: {}", path.display()),
         None => println!("ptxas: none; checks that need it are skipped"),
+    }
+    match qemu::find_or_fetch()? {
+        Some(path) => println!("qemu: {}", path.display()),
+        None => println!("qemu: none; tests that need it are skipped"),
     }
     Ok(())
 }

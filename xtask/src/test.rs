@@ -9,7 +9,10 @@ use std::fmt;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-use crate::{mutants, repo, setup};
+use crate::{mutants, qemu, repo, setup};
+
+/// The package whose tests need QEMU.
+const QEMU_TESTS: &str = "warpstore-qemu-tests";
 
 /// Which tests to run.
 #[derive(clap::Args)]
@@ -38,7 +41,12 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(Tier::Mutants { names }) = &args.tier {
         return mutants::run(names);
     }
-    let toolchain = setup::ready()?;
+    let mut toolchain = setup::ready()?;
+    if wants_qemu(&args.args)
+        && let Some(qemu) = qemu::find_or_fetch()?
+    {
+        toolchain.use_qemu(&qemu);
+    }
     let mut cargo = toolchain.cargo();
     cargo.args(["test", "--no-fail-fast"]);
     if !names_package(&args.args) {
@@ -69,6 +77,11 @@ fn names_package(args: &[String]) -> bool {
     cargo_args
         .into_iter()
         .any(|arg| arg.starts_with("-p") || arg == "--package" || arg.starts_with("--package="))
+}
+
+/// Whether these arguments run the tests against QEMU's controller.
+fn wants_qemu(args: &[String]) -> bool {
+    !names_package(args) || args.iter().any(|arg| arg.contains(QEMU_TESTS))
 }
 
 /// What the test harnesses reported, added up.
@@ -136,5 +149,14 @@ test results: ok. 9 passed; 9 failed;
         assert!(names("-p nvme-queue wrap"));
         assert!(names("--package=nvme-queue"));
         assert!(!names("wrap -- -p"));
+    }
+
+    #[test]
+    fn qemu_is_for_all_tests_and_for_its_own() {
+        let wants =
+            |line: &str| wants_qemu(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(wants_qemu(&[]));
+        assert!(wants("-p warpstore-qemu-tests pairs"));
+        assert!(!wants("-p nvme-queue"));
     }
 }

@@ -86,6 +86,11 @@ impl Toolchain {
         self.ptxas = Some(ptxas);
     }
 
+    /// Gives children a QEMU, which they find on their `PATH`.
+    pub fn use_qemu(&mut self, qemu: &Path) {
+        self.path.extend(qemu.parent().map(Path::to_path_buf));
+    }
+
     /// A cargo command in the repository's root.
     pub fn cargo(&self) -> Command {
         let mut cargo = repo::command(&self.cargo);

@@ -1,0 +1,264 @@
+//! The driver against QEMU's controller, without a guest.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use driver_vfio::{BarOffset, Error, Registers};
+use nvme_wire::admin::AdminOpcode;
+use nvme_wire::identify::PAGE_WORDS;
+use nvme_wire::regs::doorbell_offset;
+use nvme_wire::{Sqe, Status};
+use warpstore_qemu_tests::breach::{admin_opcodes, breaches};
+use warpstore_qemu_tests::qemu::{self, Fault, Namespace, Setup};
+use warpstore_qemu_tests::qtest::Qtest;
+use warpstore_qemu_tests::site::{Expected, Site};
+use warpstore_qemu_tests::suite;
+
+/// Admin commands that the driver has a use for. No Format, no Sanitize, no firmware, no Doorbell
+/// Buffer Config, which QEMU offers.
+const USED: [AdminOpcode; 6] = [
+    AdminOpcode::DELETE_IO_SQ,
+    AdminOpcode::CREATE_IO_SQ,
+    AdminOpcode::DELETE_IO_CQ,
+    AdminOpcode::CREATE_IO_CQ,
+    AdminOpcode::IDENTIFY,
+    AdminOpcode::SET_FEATURES,
+];
+
+/// Doorbell Buffer Config (Base 5.8).
+const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
+
+struct Rig {
+    machine: Arc<Qtest>,
+    site: Site,
+}
+
+impl Rig {
+    fn new(program: &Path, setup: &Setup) -> Self {
+        let machine = Arc::new(Qtest::start(program, setup).unwrap());
+        let by_list = 2 << 20;
+        let max_transfer = match setup.mdts {
+            0 => by_list,
+            mdts => by_list.min(4096 << mdts),
+        };
+        let namespaces = setup.namespaces.iter();
+        let site = Site {
+            backing: machine.clone(),
+            allocate: {
+                let machine = machine.clone();
+                Box::new(move |bytes| machine.allocate(bytes))
+            },
+            expected: Expected {
+                serial: setup.serial.clone(),
+                max_transfer,
+                limits_transfers: max_transfer < by_list,
+                queues: setup.queues,
+                namespaces: namespaces
+                    .map(|ns| (ns.nsid, ns.bytes >> ns.block_shift, ns.block_shift))
+                    .collect(),
+            },
+        };
+        Self { machine, site }
+    }
+}
+
+/// Runs the suite, and asks QEMU what it thought of it.
+fn conforms(setup: &Setup) {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let rig = Rig::new(&program, setup);
+    suite::run(&rig.site);
+    let log = rig.machine.log();
+    assert_eq!(breaches(&log), [""; 0]);
+    let opcodes = admin_opcodes(&log);
+    assert!(!opcodes.is_empty(), "QEMU logs admin commands");
+    let foreign = opcodes
+        .iter()
+        .find(|opcode| !USED.contains(&AdminOpcode(**opcode)));
+    assert_eq!(foreign, None, "an admin command that nobody needs");
+    assert_eq!(rig.machine.n_mapped(), 0, "mappings are taken back");
+}
+
+#[test]
+fn one_namespace_of_512_byte_blocks() {
+    conforms(&Setup::default());
+}
+
+#[test]
+fn one_namespace_of_4096_byte_blocks() {
+    conforms(&Setup {
+        namespaces: vec![Namespace::new(1, 16 << 20, 12)],
+        ..Setup::default()
+    });
+}
+
+#[test]
+fn two_namespaces_with_a_gap_and_different_blocks() {
+    conforms(&Setup {
+        namespaces: vec![
+            Namespace::new(2, 8 << 20, 12),
+            Namespace::new(7, 8 << 20, 9),
+        ],
+        ..Setup::default()
+    });
+}
+
+#[test]
+fn transfers_of_two_pages_at_most() {
+    conforms(&Setup {
+        mdts: 1,
+        ..Setup::default()
+    });
+}
+
+#[test]
+fn transfers_without_a_limit() {
+    conforms(&Setup {
+        mdts: 0,
+        ..Setup::default()
+    });
+}
+
+#[test]
+fn sixty_four_queue_pairs() {
+    conforms(&Setup {
+        queues: 64,
+        ..Setup::default()
+    });
+}
+
+/// QEMU offers shadow doorbells, and from then on would ignore the registers' values for those
+/// in memory. The driver does not take the offer.
+#[test]
+fn shadow_doorbells_are_offered_and_not_taken() {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let rig = Rig::new(&program, &Setup::default());
+    let mut controller = rig.site.enable(1);
+    let (_, submitter, _rings) = rig.site.pair(&mut controller, 1, 4);
+    assert!(controller.info().shadow_doorbells);
+    let data = rig.site.buffer(4096);
+    assert!(
+        submitter
+            .run(Sqe::read(1, 0, 0, data.iova.0, 0))
+            .is_success()
+    );
+    let opcodes = admin_opcodes(&rig.machine.log());
+    assert!(!opcodes.contains(&DOORBELL_BUFFER_CONFIG));
+}
+
+#[test]
+fn errors_of_the_medium_reach_the_command_that_met_them() {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let fault = |operation, sector| Fault { operation, sector };
+    let mut namespace = Namespace::new(1, 1 << 20, 9);
+    namespace.faults = vec![fault("read", 3), fault("write", 5)];
+    let setup = Setup {
+        namespaces: vec![namespace],
+        ..Setup::default()
+    };
+    let rig = Rig::new(&program, &setup);
+    let mut controller = rig.site.enable(1);
+    let (_, submitter, _rings) = rig.site.pair(&mut controller, 1, 16);
+    let data = rig.site.buffer(8 * 512);
+    let at = |lba: u64| data.iova.plus(lba * 512).0;
+    let commands = |make: fn(u32, u64, u16, u64, u64) -> Sqe| -> Vec<Sqe> {
+        (0..8).map(|lba| make(1, lba, 0, at(lba), 0)).collect()
+    };
+    let expect = |found: Vec<Status>, bad: usize, status: Status| {
+        for (lba, found) in found.iter().enumerate() {
+            let wanted = if lba == bad { status } else { Status::SUCCESS };
+            assert_eq!(found.code(), wanted, "block {lba}: {}", found.name());
+        }
+    };
+    // Again and again: a failed command leaves the queue as it was.
+    for _ in 0..3 {
+        let read = submitter.run_all(&commands(Sqe::read));
+        expect(read, 3, Status::UNRECOVERED_READ_ERROR);
+        let written = submitter.run_all(&commands(Sqe::write));
+        expect(written, 5, Status::WRITE_FAULT);
+    }
+    controller.shutdown().unwrap();
+}
+
+/// The file below the controller is read and written by nobody's driver.
+#[test]
+fn blocks_are_where_the_file_has_them() {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let setup = Setup {
+        namespaces: vec![Namespace::new(1, 1 << 20, 12)],
+        ..Setup::default()
+    };
+    let rig = Rig::new(&program, &setup);
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(rig.machine.image(1))
+        .unwrap();
+    let page: Vec<u8> = (0..PAGE_WORDS as u64)
+        .flat_map(|index| suite::pattern(1, 9, index, 0).to_le_bytes())
+        .collect();
+    file.write_all_at(&page, 9 * 4096).unwrap();
+
+    let mut controller = rig.site.enable(1);
+    let (_, submitter, _rings) = rig.site.pair(&mut controller, 1, 4);
+    let data = rig.site.buffer(4096);
+    assert!(
+        submitter
+            .run(Sqe::read(1, 9, 0, data.iova.0, 0))
+            .is_success()
+    );
+    for index in 0..PAGE_WORDS as u64 {
+        assert_eq!(data.get(index), suite::pattern(1, 9, index, 0));
+        data.set(index, suite::pattern(1, 11, index, 1));
+    }
+    assert!(
+        submitter
+            .run(Sqe::write(1, 11, 0, data.iova.0, 0))
+            .is_success()
+    );
+    assert!(submitter.run(Sqe::flush(1)).is_success());
+    let mut found = vec![0; 4096];
+    file.read_exact_at(&mut found, 11 * 4096).unwrap();
+    let expected: Vec<u8> = (0..PAGE_WORDS as u64)
+        .flat_map(|index| suite::pattern(1, 11, index, 1).to_le_bytes())
+        .collect();
+    assert_eq!(found, expected);
+    controller.shutdown().unwrap();
+}
+
+#[test]
+fn a_controller_that_vanishes_is_an_error_in_bounded_time() {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let rig = Rig::new(&program, &Setup::default());
+    let controller = rig.site.enable(1);
+    rig.machine.kill();
+    let error = controller.shutdown().err().expect("nobody is there");
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+    let error = rig.site.try_enable(1).err().expect("nobody is there");
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+}
+
+/// What `conforms` asserts can fail.
+#[test]
+fn a_breach_of_the_protocol_is_noticed() {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let rig = Rig::new(&program, &Setup::default());
+    let controller = rig.site.enable(1);
+    let no_queue = BarOffset(doorbell_offset(1, false, controller.cap().dstrd()));
+    rig.machine.write32(no_queue, 1);
+    assert_eq!(breaches(&rig.machine.log()).len(), 1);
+    controller.shutdown().unwrap();
+}
