@@ -12,6 +12,8 @@
 //! Every wait has a deadline, every look at CSTS checks for removal and, but for a reset, for
 //! fatal errors, and nothing that the controller sends is used unchecked. Only backings hold unsafe code: bring-up and the
 //! admin queue see memory as cells.
+//!
+//! Backings: [`Model`], the emulated controller, and [`vfio::Vfio`], a real one.
 
 mod admin;
 mod backing;
@@ -23,6 +25,7 @@ mod memory;
 mod model;
 mod namespace;
 mod queue_pair;
+pub mod vfio;
 mod watch;
 
 pub use admin::ADMIN_PRIVATE_WORDS;

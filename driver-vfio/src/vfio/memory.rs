@@ -1,0 +1,177 @@
+//! Memory that controllers use, and what a kernel says that will not pin it.
+
+use std::fs::{self, File};
+use std::io;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Resource, getrlimit};
+use vfio_ioctls::VfioError;
+use vm_memory::mmap::MmapRegionBuilder;
+use vm_memory::{FileOffset, MmapRegion};
+use warpstore_simt::{NativeCells, System};
+
+use super::sys;
+
+/// Size of a huge page, and what allocations are rounded up to. Bytes.
+const HUGE: u64 = 2 << 20;
+
+/// Which pages memory was made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// Huge pages of 2 MiB: few entries for the IOMMU.
+    Huge,
+    /// Pages of 4 KiB, since the kernel has too few free huge pages; the command reserves them.
+    Small {
+        /// What makes huge pages of it next time.
+        mend: String,
+    },
+}
+
+/// Memory for rings and data: zeroed, shared with no other process, and of huge pages where there
+/// are any. Whoever maps it for a controller unmaps it before it is dropped.
+pub struct DmaMemory {
+    region: MmapRegion,
+    pages: PageSize,
+}
+
+impl DmaMemory {
+    /// At least `bytes` of memory, at a multiple of 2 MiB if huge pages are free.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(bytes: u64) -> io::Result<Self> {
+        let bytes = bytes.max(1).next_multiple_of(HUGE);
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let (needed, free) = (bytes / HUGE, free_huge_pages(&meminfo));
+        if needed <= free
+            && let Ok(region) = map(bytes, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB)
+        {
+            let pages = PageSize::Huge;
+            return Ok(Self { region, pages });
+        }
+        let mend = format!(
+            "sysctl vm.nr_hugepages={}",
+            huge_pages(&meminfo, "HugePages_Total:") + needed - needed.min(free)
+        );
+        Ok(Self {
+            region: map(bytes, MemfdFlags::empty())?,
+            pages: PageSize::Small { mend },
+        })
+    }
+
+    /// The memory, in words.
+    pub fn cells(&self) -> NativeCells<u64, System> {
+        sys::cells(&self.region)
+    }
+
+    /// Which pages it is made of.
+    pub fn pages(&self) -> &PageSize {
+        &self.pages
+    }
+}
+
+/// Memory of a file without a name. All of it is there at once: a page that is missing later would
+/// be a signal instead of an error.
+fn map(bytes: u64, flags: MemfdFlags) -> io::Result<MmapRegion> {
+    let file = File::from(memfd_create("warpstore", MemfdFlags::CLOEXEC | flags)?);
+    file.set_len(bytes)?;
+    let builder = MmapRegionBuilder::new(bytes as usize)
+        .with_file_offset(FileOffset::new(file, 0))
+        .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+        .with_mmap_flags(libc::MAP_SHARED | libc::MAP_POPULATE);
+    builder.build().map_err(io::Error::other)
+}
+
+/// Free huge pages of 2 MiB, by the text of /proc/meminfo.
+fn free_huge_pages(meminfo: &str) -> u64 {
+    let of_this_size = huge_pages(meminfo, "Hugepagesize:") << 10 == HUGE;
+    // Reserved ones are free and belong to somebody.
+    let free = huge_pages(meminfo, "HugePages_Free:");
+    let reserved = huge_pages(meminfo, "HugePages_Rsvd:");
+    if of_this_size {
+        free.saturating_sub(reserved)
+    } else {
+        0
+    }
+}
+
+fn huge_pages(meminfo: &str, key: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(key));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// What a refused mapping of `bytes` means, with `before` bytes mapped already.
+pub(super) fn explain(error: VfioError, bytes: u64, before: u64) -> String {
+    let VfioError::IommuDmaMap(errno) = &error else {
+        return error.to_string();
+    };
+    match errno.errno() {
+        libc::ENOMEM => not_pinned(bytes, before, getrlimit(Resource::Memlock).current),
+        libc::ENOSPC => format!(
+            "the IOMMU has no more mappings to give; map less often and more at a time, or load \
+             vfio_iommu_type1 with a larger dma_entry_limit (now {})",
+            fs::read_to_string("/sys/module/vfio_iommu_type1/parameters/dma_entry_limit")
+                .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+        ),
+        _ => error.to_string(),
+    }
+}
+
+fn not_pinned(bytes: u64, before: u64, limit: Option<u64>) -> String {
+    // What `ulimit -l` counts in.
+    let needed = (before + bytes).div_ceil(1024);
+    match limit {
+        Some(limit) if before + bytes > limit => format!(
+            "{bytes} bytes cannot be pinned: with the {before} before, they are more than the limit \
+             of {limit} bytes of locked memory; run `ulimit -l {needed}` or more as root, or set \
+             memlock in /etc/security/limits.conf and log in again"
+        ),
+        _ => format!("{bytes} bytes cannot be pinned: there is too little memory"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpstore_simt::{Cell, Cells, Order};
+
+    use super::*;
+
+    #[test]
+    fn memory_is_zeroed_whole_pages_and_writable() {
+        let memory = DmaMemory::new(5000).unwrap();
+        let cells = memory.cells();
+        assert_eq!(cells.len() * 8, HUGE);
+        assert!((cells.address() as u64).is_multiple_of(4096));
+        for index in [0, cells.len() - 1] {
+            assert_eq!(cells.at(index).load(Order::Relaxed), 0);
+            cells.at(index).store(7, Order::Relaxed);
+        }
+        match memory.pages() {
+            PageSize::Huge => assert!((cells.address() as u64).is_multiple_of(HUGE)),
+            PageSize::Small { mend } => {
+                assert!(mend.starts_with("sysctl vm.nr_hugepages="), "{mend}")
+            }
+        }
+    }
+
+    #[test]
+    fn reserved_pages_and_those_of_other_sizes_are_not_free() {
+        let meminfo = |kib| {
+            format!(
+                "HugePages_Total:  9\nHugePages_Free:   8\nHugePages_Rsvd:   3\nHugepagesize:  {kib} kB\n"
+            )
+        };
+        assert_eq!(free_huge_pages(&meminfo(2048)), 5);
+        assert_eq!(free_huge_pages(&meminfo(1_048_576)), 0);
+        assert_eq!(free_huge_pages(""), 0);
+    }
+
+    #[test]
+    fn a_limit_in_the_way_is_named_with_the_command_that_moves_it() {
+        let text = not_pinned(6 << 20, 4 << 20, Some(8 << 20));
+        assert!(text.contains("ulimit -l 10240"), "{text}");
+        assert!(!not_pinned(1, 0, None).contains("ulimit"));
+        assert!(!not_pinned(1, 0, Some(8)).contains("ulimit"));
+    }
+}

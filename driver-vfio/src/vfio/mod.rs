@@ -1,0 +1,314 @@
+//! A real controller, bound to vfio-pci, as a backing.
+//!
+//! ```text
+//!  Vfio::open ─► sysfs: NVMe? vfio-pci? alone in its group? ─► container, group, device (type1)
+//!     │          reset, memory space and bus master on, BAR 0 mapped, IOVA ranges from the kernel
+//!     ├─ read32, write32, doorbell ─► BAR 0
+//!     ├─ map_dma ─► an IOVA of the kernel's ranges ─► IOMMU
+//!     └─ end: guardian stops the controller if nobody did ─► bus master off ─► unmap ─► close
+//! ```
+//!
+//! The end holds on every path, a SIGKILL included: the guardian is a process of its own, which
+//! clears CC.EN when this one is gone and only then lets go of the device. Until then the kernel
+//! keeps memory pinned, and the IOMMU keeps the controller off everything else.
+//!
+//! Not here: interrupts (queues are polled), iommufd, hot-unplug (a BAR that vanishes under a
+//! mapping is a SIGBUS), and VFIO without an IOMMU, which is refused. Two controllers in one
+//! IOMMU group cannot be open at the same time.
+
+mod config;
+mod error;
+mod guardian;
+mod info;
+mod iova;
+mod memory;
+mod pci;
+mod sys;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nvme_wire::regs::offset;
+use vfio_bindings::bindings::vfio::{
+    VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_REGION_INFO_FLAG_MMAP,
+};
+use vfio_ioctls::{VfioContainer, VfioDevice, VfioOps, VfioRegionInfoCap};
+use warpstore_simt::{Native, NativeCell, Order, Platform, System};
+
+use crate::backing::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
+use config::Config;
+pub use error::VfioError;
+use guardian::Guardian;
+use iova::IovaSpace;
+pub use memory::{DmaMemory, PageSize};
+pub use pci::bound_controllers;
+use sys::Area;
+
+/// An NVMe controller behind VFIO.
+///
+/// Dropping it stops the controller, if the driver has not, takes all mappings back and closes
+/// the device.
+pub struct Vfio {
+    address: String,
+    /// Where sysfs has the function.
+    sysfs: PathBuf,
+    /// First of the fields to end: it stops the controller.
+    guardian: Option<Guardian>,
+    config: Config,
+    bar: Bar,
+    space: Mutex<Space>,
+    container: Arc<VfioContainer>,
+    /// None only while it is dropped, last.
+    device: Option<VfioDevice>,
+}
+
+/// BAR 0: the parts that may be mapped, and a slower way to the rest.
+struct Bar {
+    /// Offset in the BAR and mapping of each part.
+    areas: Vec<(u64, Area)>,
+    bytes: u64,
+    file: File,
+    /// Where the BAR begins in `file`.
+    start: u64,
+}
+
+/// What is mapped where.
+struct Space {
+    free: IovaSpace,
+    /// Length of each mapping, by its first IOVA.
+    mapped: HashMap<u64, u64>,
+}
+
+impl Vfio {
+    /// Opens the controller at a PCI address such as `0000:01:00.0`.
+    ///
+    /// It is reset, and may use memory from then on; whatever ran on it before has ended.
+    ///
+    /// # Errors
+    /// There is no such NVMe controller, it is not bound to vfio-pci, something else in its IOMMU
+    /// group is in use, or the kernel refuses; the message says what to do.
+    pub fn open(address: &str) -> Result<Self, VfioError> {
+        let sysfs = pci::usable(Path::new("/"), address)?;
+        let fault =
+            |action, source: vfio_ioctls::VfioError| VfioError::kernel(address, action, &source);
+        let container = VfioContainer::new(None).map_err(|e| fault("open /dev/vfio/vfio", e))?;
+        let container = Arc::new(container);
+        let ops: Arc<dyn VfioOps> = container.clone();
+        let device = VfioDevice::new(&sysfs, ops, true).map_err(|e| fault("open the device", e))?;
+        let failed = |action| {
+            move |source| VfioError::System {
+                address: address.to_owned(),
+                action,
+                source,
+            }
+        };
+
+        let start = device.get_region_offset(VFIO_PCI_CONFIG_REGION_INDEX);
+        let file = sys::duplicate(&device).map_err(failed("duplicate the device's descriptor"))?;
+        let config = Config::new(file, start);
+        config.check_class(address)?;
+        let bar = Bar::map(&device).map_err(failed("map BAR 0"))?;
+        let guardian = Guardian::watch(&bar.file, bar.start);
+        let guardian = guardian.map_err(failed("start the process that guards the controller"))?;
+        sys::reset(&bar.file).map_err(failed("reset the controller"))?;
+        config
+            .enable()
+            .map_err(failed("make the controller a bus master"))?;
+        let info = sys::iommu_info(&container).map_err(failed("ask for the IOMMU's ranges"))?;
+        let limits = info::parse(&info).ok_or_else(|| VfioError::NoRanges(address.into()))?;
+        Ok(Self {
+            address: address.to_owned(),
+            sysfs,
+            guardian: Some(guardian),
+            config,
+            bar,
+            space: Mutex::new(Space {
+                free: IovaSpace::new(&limits),
+                mapped: HashMap::new(),
+            }),
+            container,
+            device: Some(device),
+        })
+    }
+
+    fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Vfio {
+    fn drop(&mut self) {
+        // Stops the controller; after that it uses no memory.
+        self.guardian = None;
+        // An error means that the function is gone, and nothing of it can use memory.
+        let _ = self.config.disable();
+        let ranges: Vec<_> = self.space().mapped.drain().collect();
+        for (iova, bytes) in ranges {
+            // What cannot be unmapped is unmapped when the container is closed.
+            let _ = self.container.vfio_dma_unmap(iova, bytes as usize);
+        }
+        self.bar.areas.clear();
+        let Some(device) = self.device.take() else {
+            return;
+        };
+        if self.sysfs.join("iommu_group").exists() {
+            drop(device);
+        } else {
+            // vfio-ioctls would look the group up there, and panic.
+            sys::close(device);
+        }
+    }
+}
+
+impl Bar {
+    fn map(device: &VfioDevice) -> std::io::Result<Self> {
+        let index = VFIO_PCI_BAR0_REGION_INDEX;
+        let (bytes, start) = (
+            device.get_region_size(index),
+            device.get_region_offset(index),
+        );
+        let file = sys::duplicate(device)?;
+        let may_be_mapped = device.get_region_flags(index) & VFIO_REGION_INFO_FLAG_MMAP != 0;
+        let parts: Vec<(u64, u64)> = if may_be_mapped {
+            mappable(&device.get_region_caps(index), bytes)
+        } else {
+            Vec::new()
+        };
+        let map = |(at, len): (u64, u64)| {
+            sys::map(&file, start + at, len as usize).map(|area| (at, area))
+        };
+        let areas = parts.into_iter().map(map).collect::<Result<_, _>>()?;
+        Ok(Self {
+            areas,
+            bytes,
+            file,
+            start,
+        })
+    }
+
+    /// The mapping that holds the 32-bit word at `at`, and the word's offset in it.
+    fn find(&self, at: u64) -> Option<(&Area, usize)> {
+        self.areas.iter().find_map(|(first, area)| {
+            let offset = at.checked_sub(*first)?;
+            (offset + 4 <= area.bytes() as u64).then_some((area, offset as usize))
+        })
+    }
+}
+
+/// The parts of a region that may be mapped: all of it, unless the kernel lists them.
+fn mappable(capabilities: &[VfioRegionInfoCap], bytes: u64) -> Vec<(u64, u64)> {
+    let listed = capabilities.iter().find_map(|capability| match capability {
+        VfioRegionInfoCap::SparseMmap(sparse) => Some(&sparse.areas),
+        _ => None,
+    });
+    match listed {
+        Some(areas) => areas.iter().map(|area| (area.offset, area.size)).collect(),
+        None => vec![(0, bytes)],
+    }
+}
+
+impl Registers for Vfio {
+    fn read32(&self, at: BarOffset) -> u32 {
+        if let Some((area, offset)) = self.bar.find(at.0) {
+            return area.read32(offset);
+        }
+        let mut bytes = [0xff; 4];
+        // An error leaves all-ones, as a controller that is gone does.
+        let _ = self
+            .bar
+            .file
+            .read_exact_at(&mut bytes, self.bar.start + at.0);
+        u32::from_le_bytes(bytes)
+    }
+
+    fn read64(&self, at: BarOffset) -> u64 {
+        let low = self.read32(at);
+        u64::from(self.read32(BarOffset(at.0 + 4))) << 32 | u64::from(low)
+    }
+
+    fn write32(&self, at: BarOffset, value: u32) {
+        // Ordering: writes to memory come before the register's, as for a doorbell ([SQ-3]).
+        Native::fence::<System>(Order::AcqRel);
+        if let Some((area, offset)) = self.bar.find(at.0) {
+            return area.write32(offset, value);
+        }
+        // An error means that the controller is gone; the next read tells.
+        let _ = self
+            .bar
+            .file
+            .write_all_at(&value.to_le_bytes(), self.bar.start + at.0);
+    }
+
+    fn write64(&self, at: BarOffset, value: u64) {
+        self.write32(at, value as u32);
+        self.write32(BarOffset(at.0 + 4), (value >> 32) as u32);
+    }
+}
+
+impl Backing for Vfio {
+    fn name(&self) -> &str {
+        &self.address
+    }
+
+    fn doorbell(&self, at: BarOffset) -> Result<NativeCell<u32, System>, BackingError> {
+        let found = self.bar.find(at.0).filter(|_| at.0 >= offset::DOORBELLS);
+        let (area, word) = found.ok_or_else(|| {
+            let bytes = self.bar.bytes;
+            format!("there is none at {:#x}: BAR 0 has {bytes} bytes, or does not let this part be mapped", at.0)
+        })?;
+        Ok(area.cell(word))
+    }
+
+    fn map_dma(&self, region: DmaRegion) -> Result<Iova, BackingError> {
+        let (address, bytes) = (region.address(), region.bytes());
+        let mut space = self.space();
+        let iova = space.free.take(address, bytes)?;
+        let pinned = sys::map_dma(&self.container, iova, region);
+        if let Err(source) = pinned {
+            space.free.give_back(iova, bytes);
+            let before = space.mapped.values().sum();
+            return Err(memory::explain(source, bytes, before).into());
+        }
+        space.mapped.insert(iova, bytes);
+        Ok(Iova(iova))
+    }
+
+    fn unmap_dma(&self, iova: Iova, len: u64) -> Result<(), BackingError> {
+        let mut space = self.space();
+        if space.mapped.get(&iova.0) != Some(&len) {
+            return Err(format!("{len} bytes at {:#x} are not mapped", iova.0).into());
+        }
+        // If this fails, the range stays taken: a new mapping there might meet the old one.
+        self.container.vfio_dma_unmap(iova.0, len as usize)?;
+        space.mapped.remove(&iova.0);
+        space.free.give_back(iova.0, len);
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<(), BackingError> {
+        sys::reset(&self.bar.file)?;
+        // The kernel restores the function's registers; what it leaves off is set again.
+        Ok(self.config.enable()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vfio_ioctls::{VfioRegionInfoCapSparseMmap, VfioRegionSparseMmapArea};
+
+    use super::*;
+
+    #[test]
+    fn a_bar_is_mapped_whole_unless_the_kernel_lists_its_parts() {
+        let whole = [VfioRegionInfoCap::MsixMappable];
+        assert_eq!(mappable(&whole, 0x4000), [(0, 0x4000)]);
+        let area = |offset, size| VfioRegionSparseMmapArea { offset, size };
+        let sparse = VfioRegionInfoCap::SparseMmap(VfioRegionInfoCapSparseMmap {
+            areas: vec![area(0, 0x2000), area(0x3000, 0x1000)],
+        });
+        assert_eq!(mappable(&[sparse], 0x4000), [(0, 0x2000), (0x3000, 0x1000)]);
+    }
+}
