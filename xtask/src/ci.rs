@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::toolchain::Toolchain;
-use crate::{repo, setup};
+use crate::{qemu, repo, setup};
 
 /// One thing that must be green.
 struct Step {
@@ -24,6 +24,7 @@ enum Needs {
     Cargo,
     Tool(&'static str),
     Ptxas,
+    Qemu,
 }
 
 impl Needs {
@@ -33,11 +34,12 @@ impl Needs {
             Self::Cargo => None,
             Self::Tool(tool) => (!toolchain.has(tool)).then_some(tool),
             Self::Ptxas => toolchain.ptxas.is_none().then_some("ptxas"),
+            Self::Qemu => qemu::find().is_none().then_some("QEMU"),
         }
     }
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step {
         name: "fmt",
         cargo: &["fmt", "--all", "--check"],
@@ -74,6 +76,11 @@ const STEPS: [Step; 9] = [
         name: "test",
         cargo: &["xtask", "test"],
         needs: Needs::Cargo,
+    },
+    Step {
+        name: "test qemu",
+        cargo: &["xtask", "test", "qemu"],
+        needs: Needs::Qemu,
     },
     Step {
         name: "test mutants",

@@ -10,6 +10,7 @@ mod build;
 mod ci;
 mod debian;
 mod doctor;
+mod guest;
 mod mutants;
 mod ptxas;
 mod qemu;

@@ -9,7 +9,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-use crate::{mutants, qemu, repo, setup};
+use crate::{guest, mutants, qemu, repo, setup};
 
 /// The package whose tests need QEMU.
 const QEMU_TESTS: &str = "warpstore-qemu-tests";
@@ -31,6 +31,12 @@ enum Tier {
         /// Only the mutants whose name contains one of these words
         names: Vec<String>,
     },
+    /// Boot Linux guests under QEMU and run the driver in them over VFIO
+    Qemu {
+        /// Passed to the tests: a filter, `--nocapture`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 /// Runs the tests and prints `N passed, N failed` as the last line.
@@ -38,8 +44,10 @@ enum Tier {
 /// # Errors
 /// A test failed, cargo failed, or no test ran.
 pub fn run(args: &Args) -> Result<()> {
-    if let Some(Tier::Mutants { names }) = &args.tier {
-        return mutants::run(names);
+    match &args.tier {
+        Some(Tier::Mutants { names }) => return mutants::run(names),
+        Some(Tier::Qemu { args }) => return guest::run(args),
+        None => {}
     }
     let mut toolchain = setup::ready()?;
     if wants_qemu(&args.args)

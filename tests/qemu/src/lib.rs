@@ -14,9 +14,11 @@
 //! What this does not show: VFIO, an IOMMU, interrupts, PCIe.
 
 pub mod breach;
+pub mod guest;
 pub mod memory;
 pub mod qemu;
 pub mod qtest;
+pub mod setup;
 pub mod site;
 pub mod suite;
 

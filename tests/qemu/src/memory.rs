@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::cell::OnceCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use driver_vfio::{ADMIN_PRIVATE_WORDS, AdminCells, AdminMemory, DmaRegion, QueuePair};
 use nvme_queue::{Completion, Finish, Layout, Patience, Queue, Shape};
@@ -46,17 +46,6 @@ impl Words {
         }
     }
 
-    /// Words that `owner` keeps.
-    pub(crate) fn kept_by(
-        cells: NativeCells<u64, System>,
-        owner: Arc<dyn Any + Send + Sync>,
-    ) -> Self {
-        Self {
-            cells,
-            _owner: owner,
-        }
-    }
-
     /// Stores `value` in every word.
     pub fn fill(&self, value: u64) {
         for index in 0..self.cells.len() {
@@ -72,6 +61,41 @@ impl Words {
     /// The words; they are there as long as `self`.
     pub fn cells(&self) -> NativeCells<u64, System> {
         self.cells
+    }
+}
+
+/// Memory that is given out once, from the bottom up.
+pub struct Arena {
+    cells: NativeCells<u64, System>,
+    next: AtomicU64,
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+impl Arena {
+    /// Gives out `cells`, which `owner` keeps.
+    pub fn new(cells: NativeCells<u64, System>, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        Self {
+            cells,
+            next: AtomicU64::new(0),
+            owner,
+        }
+    }
+
+    /// At least `bytes` of memory, in whole pages of any size, at a multiple of 64 KiB from its
+    /// beginning; all ones at first, so that whatever must be zeroed shows.
+    ///
+    /// # Panics
+    /// If there is too little.
+    pub fn allocate(&self, bytes: u64) -> Words {
+        let len = (bytes / 8).next_multiple_of(ALIGNMENT as u64);
+        let words = Words {
+            cells: self
+                .cells
+                .part(self.next.fetch_add(len, Ordering::Relaxed), len),
+            _owner: Arc::clone(&self.owner),
+        };
+        words.fill(u64::MAX);
+        words
     }
 }
 

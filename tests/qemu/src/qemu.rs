@@ -13,8 +13,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use serde_json::json;
 use tempfile::TempDir;
+
+use crate::setup::Setup;
 
 /// Where a test finds QEMU: on `PATH`, where `cargo xtask test` puts the one that it fetched.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -34,108 +35,16 @@ pub fn find() -> Option<PathBuf> {
         .map(|folder| folder.join(PROGRAM))
         .find(|program| program.is_file());
     if found.is_none() {
-        use io::Write;
-        let message = format!("SKIPPED: no {PROGRAM} here; `cargo xtask test` fetches one\n");
-        // Past the capture of the test harness; if nobody listens, nobody is told.
-        let _ = io::stderr().write_all(message.as_bytes());
+        say_skipped("no QEMU here; `cargo xtask test` fetches one");
     }
     found
 }
 
-/// The controller to make.
-#[derive(Clone)]
-pub struct Setup {
-    /// Serial number.
-    pub serial: String,
-    /// I/O queue pairs that it grants.
-    pub queues: u16,
-    /// Largest transfer, 2^MDTS pages of 4 KiB; 0 is no limit.
-    pub mdts: u8,
-    /// Its namespaces.
-    pub namespaces: Vec<Namespace>,
-}
-
-/// A namespace, kept in a file.
-#[derive(Clone)]
-pub struct Namespace {
-    /// Identifier.
-    pub nsid: u32,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// log2 of the LBA's size: 9 or 12.
-    pub block_shift: u8,
-    /// What QEMU's block layer lets fail.
-    pub faults: Vec<Fault>,
-}
-
-/// Reads, or writes, of one sector that fail.
-#[derive(Clone, Copy)]
-pub struct Fault {
-    /// `read` or `write`.
-    pub operation: &'static str,
-    /// In units of 512 bytes.
-    pub sector: u64,
-}
-
-impl Default for Setup {
-    /// One queue pair and one namespace of 16 MiB in LBAs of 512 bytes.
-    fn default() -> Self {
-        Self {
-            serial: "WS-QEMU".into(),
-            queues: 1,
-            mdts: 7,
-            namespaces: vec![Namespace::new(1, 16 << 20, 9)],
-        }
-    }
-}
-
-impl Namespace {
-    /// A namespace without faults.
-    pub fn new(nsid: u32, bytes: u64, block_shift: u8) -> Self {
-        Self {
-            nsid,
-            bytes,
-            block_shift,
-            faults: Vec::new(),
-        }
-    }
-
-    /// The arguments that make it, with its blocks in `folder`.
-    fn arguments(&self, folder: &Path) -> io::Result<[String; 4]> {
-        let image = image(folder, self.nsid);
-        File::create(&image)?.set_len(self.bytes)?;
-        let node = format!("d{}", self.nsid);
-        let file = json!({"driver": "file", "filename": image});
-        let fault = |fault: &Fault| {
-            json!({"event": "none", "iotype": fault.operation, "sector": fault.sector,
-                   "errno": rustix::io::Errno::IO.raw_os_error(), "once": false})
-        };
-        let faults: Vec<_> = self.faults.iter().map(fault).collect();
-        let file = if faults.is_empty() {
-            file
-        } else {
-            json!({"driver": "blkdebug", "image": file, "inject-error": faults})
-        };
-        let lba = 1 << self.block_shift;
-        // Flushes of the controller do not flush the disk of this machine, which may take minutes.
-        let blockdev = json!({"driver": "raw", "node-name": node, "file": file,
-                              "cache": {"no-flush": true}});
-        let device = format!(
-            "nvme-ns,drive={node},bus=nvme,nsid={},logical_block_size={lba},physical_block_size={lba}",
-            self.nsid
-        );
-        Ok([
-            "-blockdev".into(),
-            blockdev.to_string(),
-            "-device".into(),
-            device,
-        ])
-    }
-}
-
-/// The file of a namespace.
-fn image(folder: &Path, nsid: u32) -> PathBuf {
-    folder.join(format!("namespace-{nsid}"))
+/// Says, past the capture of the test harness, why a test is skipped.
+pub(crate) fn say_skipped(why: &str) {
+    use io::Write;
+    // If nobody listens, nobody is told.
+    let _ = io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
 }
 
 /// A running QEMU; dropping it ends it.
@@ -157,20 +66,9 @@ impl Process {
         let listener = UnixListener::bind(&socket)?;
         listener.set_nonblocking(true)?;
         let mut command = Command::new(program);
-        command.args(machine(folder.path(), &socket, ram)?);
-        let Setup {
-            serial,
-            queues,
-            mdts,
-            ..
-        } = setup;
-        command.arg("-device").arg(format!(
-            "nvme,id=nvme,serial={serial},max_ioqpairs={queues},mdts={mdts},addr={SLOT:#x}"
-        ));
-        for namespace in &setup.namespaces {
-            command.args(namespace.arguments(folder.path())?);
-        }
         command
+            .args(machine(folder.path(), &socket, ram)?)
+            .args(setup.arguments(SLOT, folder.path())?)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(errors(folder.path()))?);
@@ -210,9 +108,9 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// The file with the blocks of a namespace.
-    pub(crate) fn image(&self, nsid: u32) -> PathBuf {
-        image(self.folder.path(), nsid)
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// What QEMU logged so far.

@@ -13,8 +13,9 @@ use warpstore_simt::{NativeCell, System};
 
 use crate::doorbells::Doorbells;
 use crate::memory::{Words, doorbell};
-use crate::qemu::{Process, RAM_BYTES, SLOT, Setup};
+use crate::qemu::{Process, RAM_BYTES, SLOT};
 use crate::ram::Ram;
+use crate::setup::Setup;
 use crate::wire::{Function, Wire};
 
 /// Where BAR 0 is put: below 4 GiB, above the machine's memory.
@@ -41,9 +42,10 @@ mod config {
 pub struct Qtest {
     bus: Arc<Bus>,
     forwarder: Option<JoinHandle<()>>,
-    ram: Arc<Ram>,
+    ram: Ram,
     process: Mutex<Process>,
     name: String,
+    setup: Setup,
     /// Ranges that are mapped, as address in the machine and length.
     mapped: Mutex<Vec<(u64, u64)>>,
 }
@@ -81,6 +83,7 @@ impl Qtest {
             ram,
             process: Mutex::new(process),
             name: format!("QEMU {}", setup.serial),
+            setup: setup.clone(),
             mapped: Mutex::default(),
         })
     }
@@ -100,7 +103,7 @@ impl Qtest {
 
     /// The file with the blocks of a namespace.
     pub fn image(&self, nsid: u32) -> PathBuf {
-        lock(&self.process).image(nsid)
+        self.setup.image(lock(&self.process).folder(), nsid)
     }
 
     /// Ends QEMU, as a drive ends that is pulled out.

@@ -6,36 +6,37 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
 use rustix::fs::{MemfdFlags, memfd_create};
 use warpstore_simt::NativeCells;
 
-use crate::memory::Words;
+use crate::memory::{Arena, Words};
 
 /// The first byte that is given out: below lie the holes of a PC.
 const FIRST: u64 = 1 << 20;
-/// What allocations are aligned to: the largest page that the driver takes.
-const ALIGNMENT: u64 = 64 * 1024;
 
-/// Memory of a machine, given out once, from the bottom up.
+/// Memory of a machine.
 pub(crate) struct Ram {
     file: File,
-    mapping: MmapRaw,
-    next: AtomicU64,
+    mapping: Arc<MmapRaw>,
+    arena: Arena,
 }
 
 impl Ram {
-    pub(crate) fn new(bytes: u64) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(bytes: u64) -> io::Result<Self> {
         let file = File::from(memfd_create("warpstore-qemu", MemfdFlags::CLOEXEC)?);
         file.set_len(bytes)?;
-        let mapping = MmapRaw::map_raw(&file)?;
-        Ok(Arc::new(Self {
+        let mapping = Arc::new(MmapRaw::map_raw(&file)?);
+        // SAFETY: the mapping, which the arena keeps, is this long and aligned to a page; nobody
+        // makes references to it, and QEMU's accesses are a controller's.
+        let cells = unsafe { NativeCells::new(mapping.as_mut_ptr().cast(), bytes / 8) };
+        let usable = cells.part(FIRST / 8, (bytes - FIRST) / 8);
+        Ok(Self {
             file,
+            arena: Arena::new(usable, mapping.clone()),
             mapping,
-            next: AtomicU64::new(FIRST),
-        }))
+        })
     }
 
     /// Where another process opens the memory. It has no name, so it cannot outlive us both.
@@ -50,24 +51,11 @@ impl Ram {
         (offset <= bytes && len <= bytes - offset).then_some(offset)
     }
 
-    /// `bytes` of memory, all ones at first, so that whatever must be zeroed shows.
+    /// `bytes` of memory, all ones at first.
     ///
     /// # Panics
     /// If the machine has too little.
-    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Words {
-        let bytes = bytes.next_multiple_of(ALIGNMENT);
-        let offset = self.next.fetch_add(bytes, Ordering::Relaxed);
-        let all = self.mapping.len() as u64;
-        assert!(
-            offset + bytes <= all,
-            "the machine's {all} bytes are used up"
-        );
-        let address = self.mapping.as_mut_ptr().wrapping_add(offset as usize);
-        // SAFETY: the range lies in the mapping, which the words keep; nobody else got it, and
-        // QEMU's accesses are a controller's.
-        let cells = unsafe { NativeCells::new(address.cast(), bytes / 8) };
-        let words = Words::kept_by(cells, Arc::clone(self) as Arc<_>);
-        words.fill(u64::MAX);
-        words
+    pub(crate) fn allocate(&self, bytes: u64) -> Words {
+        self.arena.allocate(bytes)
     }
 }

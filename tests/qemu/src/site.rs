@@ -8,6 +8,7 @@ use driver_vfio::{
 use warpstore_simt::{Cell, Cells, Order};
 
 use crate::memory::{Admin, Submitter, Words};
+use crate::setup::Setup;
 
 /// A controller, memory for it, and what is known of it from elsewhere than itself.
 pub struct Site {
@@ -31,6 +32,28 @@ pub struct Expected {
     pub queues: u16,
     /// NSID, blocks and log2 of the block size of each namespace.
     pub namespaces: Vec<(u32, u64, u8)>,
+}
+
+impl Expected {
+    /// What a controller of QEMU's should say.
+    pub fn of(setup: &Setup) -> Self {
+        /// What one page of PRP entries describes.
+        const BY_LIST: u64 = 2 << 20;
+        let max_transfer = match setup.mdts {
+            0 => BY_LIST,
+            mdts => BY_LIST.min(4096 << mdts),
+        };
+        let namespaces = setup.namespaces.iter();
+        Self {
+            serial: setup.serial.clone(),
+            max_transfer,
+            limits_transfers: max_transfer < BY_LIST,
+            queues: setup.queues,
+            namespaces: namespaces
+                .map(|ns| (ns.nsid, ns.bytes >> ns.block_shift, ns.block_shift))
+                .collect(),
+        }
+    }
 }
 
 /// Memory that is mapped for the controller; dropping it takes the mapping back.

@@ -11,8 +11,9 @@ use nvme_wire::identify::PAGE_WORDS;
 use nvme_wire::regs::doorbell_offset;
 use nvme_wire::{Sqe, Status};
 use warpstore_qemu_tests::breach::{admin_opcodes, breaches};
-use warpstore_qemu_tests::qemu::{self, Fault, Namespace, Setup};
+use warpstore_qemu_tests::qemu;
 use warpstore_qemu_tests::qtest::Qtest;
+use warpstore_qemu_tests::setup::{Fault, Namespace, Setup};
 use warpstore_qemu_tests::site::{Expected, Site};
 use warpstore_qemu_tests::suite;
 
@@ -38,27 +39,13 @@ struct Rig {
 impl Rig {
     fn new(program: &Path, setup: &Setup) -> Self {
         let machine = Arc::new(Qtest::start(program, setup).unwrap());
-        let by_list = 2 << 20;
-        let max_transfer = match setup.mdts {
-            0 => by_list,
-            mdts => by_list.min(4096 << mdts),
-        };
-        let namespaces = setup.namespaces.iter();
         let site = Site {
             backing: machine.clone(),
             allocate: {
                 let machine = machine.clone();
                 Box::new(move |bytes| machine.allocate(bytes))
             },
-            expected: Expected {
-                serial: setup.serial.clone(),
-                max_transfer,
-                limits_transfers: max_transfer < by_list,
-                queues: setup.queues,
-                namespaces: namespaces
-                    .map(|ns| (ns.nsid, ns.bytes >> ns.block_shift, ns.block_shift))
-                    .collect(),
-            },
+            expected: Expected::of(setup),
         };
         Self { machine, site }
     }

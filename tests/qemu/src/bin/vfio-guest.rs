@@ -1,0 +1,280 @@
+//! What runs in the guest: the suite over VFIO, and the kernel's own driver as a witness.
+//!
+//! `vfio-guest TASK WORD…`, where each word describes a controller (`Setup::to_word`). It prints
+//! what it does, and panics if something is wrong.
+
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use driver_vfio::vfio::{DmaMemory, Vfio, bound_controllers};
+use nvme_wire::Sqe;
+use warpstore_qemu_tests::memory::Arena;
+use warpstore_qemu_tests::setup::Setup;
+use warpstore_qemu_tests::site::{Expected, Site};
+use warpstore_qemu_tests::suite;
+
+/// Memory for one run over one controller.
+const MEMORY: u64 = 64 << 20;
+/// The blocks that are written by one driver and read by the other.
+const BLOCKS: std::ops::Range<u64> = 100..164;
+/// Generations of the pattern in them.
+const BY_VFIO: u64 = 21;
+const BY_KERNEL: u64 = 22;
+/// Longest wait for the kernel's driver to find its controllers.
+const LIMIT: Duration = Duration::from_secs(30);
+/// What a process says that holds an enabled controller.
+const HOLDING: &str = "holding";
+
+fn main() {
+    let mut arguments = env::args().skip(1);
+    let task = arguments.next().unwrap_or_default();
+    let setups: Vec<_> = arguments
+        .map(|word| Setup::from_word(&word).unwrap_or_else(|| panic!("no setup: {word}")))
+        .collect();
+    match task.as_str() {
+        "suite" => over_vfio(&setups, |site, _| {
+            suite::run(site);
+            unmapped_memory_is_out_of_reach(site);
+        }),
+        "write" => over_vfio(&setups, |site, _| write(site)),
+        "read" => over_vfio(&setups, |site, _| read(site)),
+        "kernel-read" => over_kernel(&setups, kernel_read),
+        "kernel-write" => over_kernel(&setups, kernel_write),
+        "hold" => over_vfio(&setups, |site, _| hold(site)),
+        "kill-holder" => kill_holder(&setups[0]),
+        _ => panic!("no such task: {task}"),
+    }
+}
+
+/// Calls `act` for each controller.
+fn over_vfio(setups: &[Setup], act: impl Fn(&Site, &str)) {
+    let addresses = bound_controllers();
+    assert_eq!(addresses.len(), setups.len(), "{addresses:?}");
+    for address in addresses {
+        let backing = Vfio::open(&address).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        let memory = Arc::new(DmaMemory::new(MEMORY).expect("the guest has memory"));
+        let arena = Arena::new(memory.cells(), memory);
+        let mut site = Site {
+            backing: Arc::new(backing),
+            allocate: Box::new(move |bytes| arena.allocate(bytes)),
+            expected: Expected::of(&setups[0]),
+        };
+        // Which of the controllers this is, it says itself.
+        let serial = site.enable(1).info().serial.clone();
+        let setup = setups.iter().find(|setup| setup.serial == serial);
+        site.expected = Expected::of(setup.unwrap_or_else(|| panic!("who is {serial}?")));
+        act(&site, &address);
+        println!("{address} {serial}: done");
+    }
+}
+
+/// A command whose memory was unmapped does not reach it, whatever it says itself.
+fn unmapped_memory_is_out_of_reach(site: &Site) {
+    const CANARY: u64 = 0xca4a_ca4a_ca4a_ca4a;
+    let mut controller = site.enable(1);
+    let namespace = site.namespaces(&mut controller)[0];
+    let (_, submitter, _rings) = site.pair(&mut controller, 1, 4);
+    let buffer = site.buffer(4096);
+    buffer.words.fill(CANARY);
+    let (at, bytes) = (buffer.iova, buffer.len() * 8);
+    let read = |expected: bool| {
+        let status = submitter.run(Sqe::read(namespace.nsid, 0, 0, at.0, 0));
+        println!(
+            "a read of {} memory: {}",
+            if expected { "mapped" } else { "unmapped" },
+            status.name()
+        );
+        assert_eq!(buffer.get(0) != CANARY, expected);
+    };
+    site.backing.unmap_dma(at, bytes).expect("it is mapped");
+    read(false);
+    assert_eq!(
+        site.backing.map_dma(buffer.words.cells().into()).ok(),
+        Some(at)
+    );
+    read(true);
+    if let Err(error) = controller.shutdown() {
+        panic!("{error}");
+    }
+}
+
+fn write(site: &Site) {
+    each_block(site, |submitter, buffer, nsid, lba, words| {
+        for index in 0..words {
+            buffer.set(index, suite::pattern(nsid, lba, index, BY_VFIO));
+        }
+        assert!(
+            submitter
+                .run(Sqe::write(nsid, lba, 0, buffer.iova.0, 0))
+                .is_success()
+        );
+    });
+}
+
+fn read(site: &Site) {
+    each_block(site, |submitter, buffer, nsid, lba, words| {
+        assert!(
+            submitter
+                .run(Sqe::read(nsid, lba, 0, buffer.iova.0, 0))
+                .is_success()
+        );
+        for index in 0..words {
+            let expected = suite::pattern(nsid, lba, index, BY_KERNEL);
+            assert_eq!(
+                buffer.get(index),
+                expected,
+                "block {lba} of namespace {nsid}"
+            );
+        }
+    });
+}
+
+/// Calls `act` with submitter, buffer, NSID, block and words of a block; then flushes.
+fn each_block(
+    site: &Site,
+    act: impl Fn(
+        &warpstore_qemu_tests::memory::Submitter,
+        &warpstore_qemu_tests::site::Buffer,
+        u32,
+        u64,
+        u64,
+    ),
+) {
+    let mut controller = site.enable(1);
+    let (_, submitter, _rings) = site.pair(&mut controller, 1, 16);
+    let buffer = site.buffer(64 << 10);
+    for namespace in site.namespaces(&mut controller) {
+        for lba in BLOCKS {
+            act(
+                &submitter,
+                &buffer,
+                namespace.nsid,
+                lba,
+                (1 << namespace.block_shift) / 8,
+            );
+        }
+        assert!(submitter.run(Sqe::flush(namespace.nsid)).is_success());
+    }
+    if let Err(error) = controller.shutdown() {
+        panic!("{error}");
+    }
+}
+
+/// Enables the controller, says so, and stays until it is killed.
+fn hold(site: &Site) {
+    let mut controller = site.enable(1);
+    let _pair = site.pair(&mut controller, 1, 4);
+    println!("{HOLDING}");
+    loop {
+        sleep(LIMIT);
+    }
+}
+
+/// A process that is killed leaves a controller that can be opened again.
+fn kill_holder(setup: &Setup) {
+    let this = env::current_exe().expect("it runs");
+    let mut child = Command::new(this)
+        .args(["hold", &setup.to_word()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let output = child.stdout.take().expect("a pipe");
+    let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+    assert!(
+        lines.any(|line| line == HOLDING),
+        "the child holds the controller"
+    );
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let begin = Instant::now();
+    // Until the guardian has stopped the controller, the device is busy.
+    while let Err(error) = Vfio::open(&bound_controllers()[0]) {
+        println!("not yet: {}", chain(&error));
+        assert!(begin.elapsed() < LIMIT, "the device stays busy");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Calls `act` with the kernel's block device of each namespace.
+fn over_kernel(setups: &[Setup], act: fn(&File, u32, u64, u64)) {
+    for setup in setups {
+        for namespace in &setup.namespaces {
+            let begin = Instant::now();
+            let path = loop {
+                if let Some(path) = block_device(&setup.serial, namespace.nsid) {
+                    break path;
+                }
+                assert!(begin.elapsed() < LIMIT, "{}: no block device", setup.serial);
+                sleep(Duration::from_millis(10));
+            };
+            let device = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(rustix::fs::OFlags::SYNC.bits() as i32)
+                .open(&path)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            for lba in BLOCKS {
+                act(&device, namespace.nsid, lba, 1 << namespace.block_shift);
+            }
+            println!("{}: done", path.display());
+        }
+    }
+}
+
+fn kernel_read(device: &File, nsid: u32, lba: u64, block: u64) {
+    let mut bytes = vec![0; block as usize];
+    device
+        .read_exact_at(&mut bytes, lba * block)
+        .expect("it reads");
+    assert_eq!(
+        bytes,
+        content(nsid, lba, block, BY_VFIO),
+        "block {lba} of namespace {nsid}"
+    );
+}
+
+fn kernel_write(device: &File, nsid: u32, lba: u64, block: u64) {
+    let bytes = content(nsid, lba, block, BY_KERNEL);
+    device.write_all_at(&bytes, lba * block).expect("it writes");
+}
+
+fn content(nsid: u32, lba: u64, block: u64, generation: u64) -> Vec<u8> {
+    (0..block / 8)
+        .flat_map(|index| suite::pattern(nsid, lba, index, generation).to_le_bytes())
+        .collect()
+}
+
+/// The kernel's block device of a namespace, once it has one.
+fn block_device(serial: &str, nsid: u32) -> Option<PathBuf> {
+    let text = |path: &Path| -> io::Result<String> {
+        let mut text = String::new();
+        File::open(path)?.read_to_string(&mut text)?;
+        Ok(text.trim().to_owned())
+    };
+    let blocks = fs::read_dir("/sys/block").ok()?.flatten();
+    blocks
+        .map(|entry| entry.path())
+        .find(|path| {
+            text(&path.join("device/serial")).is_ok_and(|found| found == serial)
+                && text(&path.join("nsid")).is_ok_and(|found| found == nsid.to_string())
+        })
+        .and_then(|path| Some(Path::new("/dev").join(path.file_name()?)))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}

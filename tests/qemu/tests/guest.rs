@@ -1,0 +1,42 @@
+//! The driver over VFIO, in a guest: `cargo xtask test qemu`.
+
+use warpstore_qemu_tests::guest::{Ended, Guest};
+use warpstore_qemu_tests::setup::{Namespace, Setup};
+
+fn passes(task: &str, setups: &[Setup]) -> Option<Ended> {
+    let ended = Guest::find()?.run(task, setups).unwrap();
+    println!("{}", ended.serial);
+    assert!(ended.passed());
+    Some(ended)
+}
+
+/// The suite, and blocks that the kernel's own driver reads and writes in turn.
+#[test]
+fn two_controllers_with_two_namespaces_each_conform() {
+    let first = Setup {
+        serial: "WS-A".into(),
+        queues: 64,
+        mdts: 7,
+        namespaces: vec![
+            Namespace::new(1, 16 << 20, 9),
+            Namespace::new(2, 16 << 20, 12),
+        ],
+    };
+    let second = Setup {
+        serial: "WS-B".into(),
+        queues: 1,
+        mdts: 1,
+        namespaces: vec![
+            Namespace::new(3, 16 << 20, 12),
+            Namespace::new(7, 16 << 20, 9),
+        ],
+    };
+    passes("conformance", &[first, second]);
+}
+
+#[test]
+fn a_killed_process_leaves_its_controller_stopped() {
+    if let Some(ended) = passes("killed", &[Setup::default()]) {
+        assert!(ended.controller_was_stopped());
+    }
+}

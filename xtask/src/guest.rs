@@ -1,0 +1,156 @@
+//! `cargo xtask test qemu`: the driver over VFIO, in a Linux guest under QEMU.
+//!
+//! The guest is Debian's kernel, unpacked under `target/qemu/guest`, with an initramfs of busybox,
+//! the modules of VFIO, and two programs of ours that need no library. No root is needed, and no
+//! virtualisation by the processor.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{debian, qemu, repo, setup};
+
+/// Debian's kernel for virtual machines, and the programs of its initramfs.
+const PACKAGES: [&str; 2] = ["linux-image-cloud-amd64", "busybox-static"];
+/// What the guest runs, linked statically: the folder's libraries are not those of the guest.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+const STATIC: &str = "-Ctarget-feature=+crt-static -Cstrip=debuginfo";
+/// Modules that the guest loads, where its kernel has them as files.
+const MODULES: [&str; 6] = [
+    "irqbypass",
+    "vfio",
+    "vfio_virqfd",
+    "vfio_iommu_type1",
+    "vfio-pci-core",
+    "vfio-pci",
+];
+
+/// Makes the guest ready and runs the tests in it.
+///
+/// # Errors
+/// Something cannot be had, or a test failed.
+pub fn run(args: &[String]) -> Result<()> {
+    let mut toolchain = setup::ready()?;
+    let qemu =
+        qemu::find_or_fetch()?.context("no QEMU; `cargo xtask setup` tries to fetch it again")?;
+    toolchain.use_qemu(&qemu);
+    let folder = repo::target().join("qemu/guest");
+    let tree = kernel_tree(&folder)?;
+    let mut build = toolchain.cargo();
+    build.args(["build", "--target", TARGET, "--bins"]);
+    build.args(["-p", "warpstore-qemu-tests", "-p", "xtask"]);
+    repo::run(build.env("RUSTFLAGS", STATIC))?;
+    let kernel = only(&tree.join("boot"), "vmlinuz-")?;
+    fs::copy(&kernel, folder.join("kernel")).with_context(|| kernel.display().to_string())?;
+    initramfs(&folder, &tree)?;
+
+    let mut test = toolchain.cargo();
+    test.args([
+        "test",
+        "-p",
+        "warpstore-qemu-tests",
+        "--test",
+        "guest",
+        "--",
+    ]);
+    repo::run(test.args(args).env("WARPSTORE_GUEST", &folder))
+}
+
+/// The packages, unpacked once.
+fn kernel_tree(folder: &Path) -> Result<PathBuf> {
+    let tree = folder.join("tree");
+    let stamp = folder.join("unpacked");
+    if !stamp.exists() {
+        println!(
+            "guest: unpacking Debian's {} in target/qemu/guest",
+            PACKAGES.join(", ")
+        );
+        fs::create_dir_all(folder)?;
+        debian::unpack(&tree, &PACKAGES)?;
+        setup::write(&stamp, "")?;
+    }
+    Ok(tree)
+}
+
+/// Packs the guest's files.
+fn initramfs(folder: &Path, tree: &Path) -> Result<()> {
+    let root = folder.join("root");
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    for place in ["bin", "modules", "dev", "proc", "sys"] {
+        fs::create_dir_all(root.join(place))?;
+    }
+    let busybox = tree.join("bin/busybox");
+    let programs = repo::target().join(TARGET).join("debug");
+    let files = [
+        (busybox.clone(), "bin/busybox"),
+        (programs.join("vfio-guest"), "bin/vfio-guest"),
+        (programs.join("xtask"), "bin/xtask"),
+        (repo::root().join("tests/qemu/guest/init"), "init"),
+    ];
+    for (from, to) in files {
+        let to = root.join(to);
+        fs::copy(&from, &to).with_context(|| from.display().to_string())?;
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+    }
+    modules(&busybox, tree, &root.join("modules"))?;
+    // busybox's cpio takes names from standard input; paths in the pipe are relative.
+    let pack = "find . | \"$0\" cpio -o -H newc -R 0:0 >\"$1\"";
+    let mut shell = repo::command("sh");
+    shell
+        .args(["-c", pack])
+        .arg(&busybox)
+        .arg(folder.join("initramfs"));
+    repo::stdout_of(shell.current_dir(&root))?;
+    Ok(())
+}
+
+/// Copies the modules, unpacked.
+fn modules(busybox: &Path, tree: &Path, to: &Path) -> Result<()> {
+    let listing = repo::stdout_of(
+        repo::command("find")
+            .arg(tree.join("lib/modules"))
+            .args(["-name", "*.ko*"]),
+    )?;
+    for name in MODULES {
+        let is_it = |path: &&str| {
+            let file = path.rsplit('/').next().unwrap_or_default();
+            file.strip_suffix(".xz").unwrap_or(file).strip_suffix(".ko") == Some(name)
+        };
+        let Some(path) = listing.lines().find(is_it) else {
+            continue;
+        };
+        let to = to.join(name).with_extension("ko");
+        if path.ends_with(".xz") {
+            let mut shell = repo::command("sh");
+            shell
+                .args(["-c", "\"$0\" xz -dc \"$1\" >\"$2\""])
+                .arg(busybox)
+                .arg(path)
+                .arg(&to);
+            repo::stdout_of(&mut shell)?;
+        } else {
+            fs::copy(path, &to).with_context(|| path.to_owned())?;
+        }
+    }
+    if !to.join("vfio-pci.ko").exists() {
+        bail!("the kernel in {} has no vfio-pci", tree.display());
+    }
+    Ok(())
+}
+
+/// The one file of a folder whose name begins so.
+fn only(folder: &Path, start: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let begins = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(start))
+    };
+    paths
+        .find(begins)
+        .with_context(|| format!("no {start}… in {}", folder.display()))
+}
