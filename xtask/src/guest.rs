@@ -1,8 +1,8 @@
 //! `cargo xtask test qemu`: the driver over VFIO, in a Linux guest under QEMU.
 //!
 //! The guest is Debian's kernel, unpacked under `target/qemu/guest`, with an initramfs of busybox,
-//! the modules of VFIO, and two programs of ours that need no library. No root is needed, and no
-//! virtualisation by the processor.
+//! the modules of VFIO, and two programs of ours with this machine's libraries. No root is needed,
+//! and no virtualisation by the processor.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,9 +14,8 @@ use crate::{debian, qemu, repo, setup};
 
 /// Debian's kernel for virtual machines, and the programs of its initramfs.
 const PACKAGES: [&str; 2] = ["linux-image-cloud-amd64", "busybox-static"];
-/// What the guest runs, linked statically: the folder's libraries are not those of the guest.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-const STATIC: &str = "-Ctarget-feature=+crt-static -Cstrip=debuginfo";
+/// Our programs that the guest runs.
+const PROGRAMS: [&str; 2] = ["vfio-guest", "xtask"];
 /// Modules that the guest loads, where its kernel has them as files.
 const MODULES: [&str; 6] = [
     "irqbypass",
@@ -39,9 +38,15 @@ pub fn run(args: &[String]) -> Result<()> {
     let folder = repo::target().join("qemu/guest");
     let tree = kernel_tree(&folder)?;
     let mut build = toolchain.cargo();
-    build.args(["build", "--target", TARGET, "--bins"]);
-    build.args(["-p", "warpstore-qemu-tests", "-p", "xtask"]);
-    repo::run(build.env("RUSTFLAGS", STATIC))?;
+    build.args([
+        "build",
+        "--bins",
+        "-p",
+        "warpstore-qemu-tests",
+        "-p",
+        "xtask",
+    ]);
+    repo::run(&mut build)?;
     let kernel = only(&tree.join("boot"), "vmlinuz-")?;
     fs::copy(&kernel, folder.join("kernel")).with_context(|| kernel.display().to_string())?;
     initramfs(&folder, &tree)?;
@@ -84,17 +89,21 @@ fn initramfs(folder: &Path, tree: &Path) -> Result<()> {
         fs::create_dir_all(root.join(place))?;
     }
     let busybox = tree.join("bin/busybox");
-    let programs = repo::target().join(TARGET).join("debug");
-    let files = [
-        (busybox.clone(), "bin/busybox"),
-        (programs.join("vfio-guest"), "bin/vfio-guest"),
-        (programs.join("xtask"), "bin/xtask"),
-        (repo::root().join("tests/qemu/guest/init"), "init"),
-    ];
-    for (from, to) in files {
-        let to = root.join(to);
-        fs::copy(&from, &to).with_context(|| from.display().to_string())?;
-        fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+    install(&busybox, &root.join("bin/busybox"))?;
+    install(
+        &repo::root().join("tests/qemu/guest/init"),
+        &root.join("init"),
+    )?;
+    for program in PROGRAMS {
+        let built = repo::target().join("debug").join(program);
+        install(&built, &root.join("bin").join(program))?;
+        let listing = repo::stdout_of(repo::command("ldd").arg(&built))?;
+        for library in libraries(&listing) {
+            install(
+                Path::new(library),
+                &root.join(library.trim_start_matches('/')),
+            )?;
+        }
     }
     modules(&busybox, tree, &root.join("modules"))?;
     // busybox's cpio takes names from standard input; paths in the pipe are relative.
@@ -106,6 +115,20 @@ fn initramfs(folder: &Path, tree: &Path) -> Result<()> {
         .arg(folder.join("initramfs"));
     repo::stdout_of(shell.current_dir(&root))?;
     Ok(())
+}
+
+/// Copies a program or library, and makes it executable.
+fn install(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().context("a file has a folder")?;
+    fs::create_dir_all(folder)?;
+    fs::copy(from, to).with_context(|| from.display().to_string())?;
+    Ok(fs::set_permissions(to, fs::Permissions::from_mode(0o755))?)
+}
+
+/// The files in what `ldd` prints: the libraries, and the loader that finds them.
+fn libraries(listing: &str) -> Vec<&str> {
+    let words = listing.lines().flat_map(str::split_whitespace);
+    words.filter(|word| word.starts_with('/')).collect()
 }
 
 /// Copies the modules, unpacked.
@@ -153,4 +176,23 @@ fn only(folder: &Path, start: &str) -> Result<PathBuf> {
     paths
         .find(begins)
         .with_context(|| format!("no {start}… in {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_and_the_loader_are_listed() {
+        let listing = "\tlinux-vdso.so.1 (0x00007ffd)\n\
+                       \tlibgcc_s.so.1 => /lib/x86_64-linux-gnu/libgcc_s.so.1 (0x00007f5a)\n\
+                       \t/lib64/ld-linux-x86-64.so.2 (0x00007f5b)\n";
+        assert_eq!(
+            libraries(listing),
+            [
+                "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+                "/lib64/ld-linux-x86-64.so.2"
+            ]
+        );
+    }
 }
