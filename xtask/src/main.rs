@@ -1,4 +1,5 @@
-//! The project's commands: `cargo xtask setup | build | test | bench | doctor | tidy | ci`.
+//! The project's commands: `cargo xtask setup | build | test | bench | doctor | bind | unbind |
+//! tidy | ci`.
 //!
 //! One file per task. This crate depends on no other crate of the workspace and does its work
 //! by calling cargo, so that it compiles in seconds and runs when the rest does not build.
@@ -17,6 +18,7 @@ mod qemu;
 mod repo;
 mod rust_src;
 mod setup;
+mod ssd;
 mod test;
 mod tidy;
 mod toolchain;
@@ -50,6 +52,10 @@ enum Task {
     },
     /// Say what this machine offers and what to do about the rest
     Doctor,
+    /// Take a free SSD from the kernel, for VFIO (as root)
+    Bind(ssd::bind::Bind),
+    /// Give an SSD back to the kernel (as root)
+    Unbind(ssd::bind::Unbind),
     /// Check the house rules that a compiler does not
     Tidy,
     /// Run what CI runs, in the same order
@@ -63,6 +69,8 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Bench { args } => bench::run(&args),
         Task::Doctor => doctor::run(),
+        Task::Bind(args) => ssd::bind::bind(&args),
+        Task::Unbind(args) => ssd::bind::unbind(&args),
         Task::Tidy => tidy::run(),
         Task::Ci => ci::run(),
     };

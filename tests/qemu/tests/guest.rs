@@ -34,6 +34,16 @@ fn two_controllers_with_two_namespaces_each_conform() {
     passes("conformance", &[first, second]);
 }
 
+/// `cargo xtask bind` against a real kernel: swap space in use, then not in use but still data.
+#[test]
+fn a_disk_in_use_is_not_taken_and_one_with_data_only_by_name() {
+    if let Some(ended) = passes("in-use", &[Setup::default()]) {
+        for found in ["used by swap on nvme0n1", "holds swap space"] {
+            assert!(ended.serial.contains(found), "{found}");
+        }
+    }
+}
+
 #[test]
 fn a_killed_process_leaves_its_controller_stopped() {
     if let Some(ended) = passes("killed", &[Setup::default()]) {

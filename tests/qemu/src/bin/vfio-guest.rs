@@ -45,6 +45,7 @@ fn main() {
         }),
         "write" => over_vfio(&setups, |site, _| write(site)),
         "read" => over_vfio(&setups, |site, _| read(site)),
+        "kernel-wait" => over_kernel(&setups, |_, _, _, _| {}),
         "kernel-read" => over_kernel(&setups, kernel_read),
         "kernel-write" => over_kernel(&setups, kernel_write),
         "hold" => over_vfio(&setups, |site, _| hold(site)),

@@ -1,0 +1,377 @@
+//! What uses a controller's block devices: mounts, swap, RAID, LVM, exports.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::{Controller, DEVICES, about, entries, entries_if_any, name, text};
+
+/// `O_EXCL` of Linux: on a block device it fails if anybody has claimed it.
+const EXCLUSIVE: i32 = 0o200;
+
+/// What uses the controller, in words; what cannot be looked at counts.
+pub fn uses(system: &Path, controller: &Controller) -> Vec<String> {
+    let mut uses = Vec::new();
+    let mut add = |found: io::Result<Vec<String>>| match found {
+        Ok(found) => uses.extend(found),
+        Err(error) => uses.push(format!("something unknown ({error})")),
+    };
+    add(other_ways(system, controller));
+    let blocks = match block_devices(system, controller) {
+        Ok(blocks) => blocks,
+        Err(error) => {
+            add(Err(error));
+            return uses;
+        }
+    };
+    for block in &blocks {
+        add(mounts(system, block));
+        add(swaps(system, block));
+        add(holders(system, block));
+        add(btrfs(system, block));
+        add(exports(system, block));
+        add(loops(system, block));
+    }
+    uses
+}
+
+/// Claims the controller's namespaces, so that nobody can begin to use them meanwhile; an error if
+/// somebody has.
+pub fn claim(system: &Path, controller: &Controller) -> io::Result<Vec<(String, File)>> {
+    let mut claimed = Vec::new();
+    for block in namespaces(system, controller)? {
+        let node = system.join("dev").join(&block);
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).custom_flags(EXCLUSIVE).open(&node);
+        let opened = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                io::Error::other(format!("{}: somebody has claimed it", node.display()))
+            }
+            _ => about(&node, &error),
+        })?;
+        claimed.push((block, opened));
+    }
+    Ok(claimed)
+}
+
+/// The controller's namespaces and their partitions, as `/sys/class/block` names them.
+fn block_devices(system: &Path, controller: &Controller) -> io::Result<Vec<String>> {
+    let namespaces = namespaces(system, controller)?;
+    let belongs = |block: &String| {
+        namespaces.iter().any(|namespace| {
+            block == namespace
+                || block
+                    .strip_prefix(namespace)
+                    .is_some_and(|p| p.starts_with('p'))
+        })
+    };
+    let blocks = entries(&system.join("sys/class/block"))?;
+    let blocks: Vec<_> = blocks
+        .iter()
+        .map(|block| name(block))
+        .filter(belongs)
+        .collect();
+    match namespaces
+        .iter()
+        .find(|namespace| !blocks.contains(namespace))
+    {
+        Some(missing) => Err(io::Error::other(format!(
+            "{missing} is not in /sys/class/block"
+        ))),
+        None => Ok(blocks),
+    }
+}
+
+/// The block devices of the controller's namespaces.
+fn namespaces(system: &Path, controller: &Controller) -> io::Result<Vec<String>> {
+    let mut namespaces = Vec::new();
+    let device = system.join(DEVICES).join(&controller.address);
+    for instance in entries_if_any(&device.join("nvme"))? {
+        let children: Vec<_> = entries(&instance)?
+            .iter()
+            .map(|child| name(child))
+            .collect();
+        namespaces.extend(children.iter().filter_map(|child| namespace(child)));
+        // A namespace that is no block device has a character device alone.
+        let generic = children.iter().filter_map(|child| child.strip_prefix("ng"));
+        let missing = generic
+            .filter_map(|numbers| namespace(&format!("nvme{numbers}")))
+            .find(|block| !namespaces.contains(block));
+        if let Some(block) = missing {
+            return Err(io::Error::other(format!("{block} is no block device")));
+        }
+    }
+    namespaces.sort();
+    namespaces.dedup();
+    Ok(namespaces)
+}
+
+/// The block device of a controller's child: `nvme0n1` is one; with native multipath the child
+/// is the path `nvme0c1n1` of it.
+fn namespace(child: &str) -> Option<String> {
+    let (instance, namespace) = child.strip_prefix("nvme")?.split_once('n')?;
+    let subsystem = instance
+        .split_once('c')
+        .map_or(instance, |(subsystem, _)| subsystem);
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (number(subsystem) && number(namespace)).then(|| format!("nvme{subsystem}n{namespace}"))
+}
+
+/// Other controllers of the same subsystem, through which the kernel reaches the same namespaces.
+fn other_ways(system: &Path, controller: &Controller) -> io::Result<Vec<String>> {
+    let Some(identity) = &controller.identity else {
+        return Ok(Vec::new());
+    };
+    let mut ways = Vec::new();
+    for subsystem in entries_if_any(&system.join("sys/class/nvme-subsystem"))? {
+        let members: Vec<_> = entries(&subsystem)?.iter().map(|path| name(path)).collect();
+        if members.contains(&identity.name) {
+            let is_controller = |member: &&String| {
+                member.strip_prefix("nvme").is_some_and(|number| {
+                    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+                })
+            };
+            let others = members.iter().filter(is_controller);
+            let others = others.filter(|member| **member != identity.name);
+            ways.extend(others.map(|other| format!("{other}, another way to its namespaces")));
+        }
+    }
+    Ok(ways)
+}
+
+/// Mount points, as this process and as the first one sees them.
+fn mounts(system: &Path, block: &str) -> io::Result<Vec<String>> {
+    let number = text(&system.join("sys/class/block").join(block).join("dev"))?;
+    let node = format!("/dev/{block}");
+    let mut mounts = Vec::new();
+    for process in ["self", "1"] {
+        let table = text(&system.join("proc").join(process).join("mountinfo"))?;
+        let mounted = table
+            .lines()
+            .filter_map(|line| mounted(line, &number, &node));
+        mounts.extend(mounted.map(|point| format!("a file system at {point}")));
+    }
+    mounts.sort();
+    mounts.dedup();
+    Ok(mounts)
+}
+
+/// The mount point in a line of mountinfo that mounts this block device. Some file systems
+/// (btrfs) show a number of their own, so the source's name counts too.
+fn mounted(line: &str, number: &str, node: &str) -> Option<String> {
+    let mut fields = line.split(' ');
+    let (device, mount_point) = (fields.nth(2)?, fields.nth(1)?);
+    let (_, after) = line.split_once(" - ")?;
+    let source = after.split(' ').nth(1)?;
+    (device == number || source == node).then(|| mount_point.to_owned())
+}
+
+fn swaps(system: &Path, block: &str) -> io::Result<Vec<String>> {
+    let (table, node) = (text(&system.join("proc/swaps"))?, format!("/dev/{block}"));
+    let is_it = |line: &&str| line.split_whitespace().next() == Some(&node);
+    let found = table.lines().filter(is_it);
+    Ok(found.map(|_| format!("swap on {block}")).collect())
+}
+
+/// Device mapper, RAID, LVM, encryption, multipath.
+fn holders(system: &Path, block: &str) -> io::Result<Vec<String>> {
+    let holders = entries(&system.join("sys/class/block").join(block).join("holders"))?;
+    Ok(holders
+        .iter()
+        .map(|holder| format!("{} on {block}", name(holder)))
+        .collect())
+}
+
+/// A mounted btrfs names one of its devices in mountinfo, and all of them here.
+fn btrfs(system: &Path, block: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for volume in entries_if_any(&system.join("sys/fs/btrfs"))? {
+        if volume.join("devices").join(block).exists() {
+            found.push(format!("btrfs {}", name(&volume)));
+        }
+    }
+    Ok(found)
+}
+
+/// Namespaces that an NVMe target of the kernel exports.
+fn exports(system: &Path, block: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for subsystem in entries_if_any(&system.join("sys/kernel/config/nvmet/subsystems"))? {
+        for namespace in entries_if_any(&subsystem.join("namespaces"))? {
+            if text(&namespace.join("device_path"))? == format!("/dev/{block}") {
+                found.push(format!("the NVMe target {}", name(&subsystem)));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Loop devices over the block device.
+fn loops(system: &Path, block: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for device in entries(&system.join("sys/class/block"))? {
+        let backing = device.join("loop/backing_file");
+        if backing.exists() && text(&backing)? == format!("/dev/{block}") {
+            found.push(format!("{} over {block}", name(&device)));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::fake::System;
+    use super::super::{DEVICES, NVME};
+    use super::*;
+
+    fn found(system: &System) -> Vec<String> {
+        uses(system.root(), &system.controller())
+    }
+
+    #[test]
+    fn an_idle_disk_has_no_use_and_can_be_claimed() {
+        let system = System::with_driver(NVME);
+        system.file(
+            "proc/self/mountinfo",
+            "36 35 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n",
+        );
+        assert_eq!(found(&system), [""; 0]);
+        let claimed = claim(system.root(), &system.controller()).unwrap();
+        assert_eq!(claimed.len(), 1);
+        assert_eq!(claimed[0].0, "nvme0n1");
+    }
+
+    #[test]
+    fn a_mounted_partition_is_a_use_by_number_and_by_name_for_anybody() {
+        for process in ["self", "1"] {
+            for line in [
+                "36 35 259:2 / /data rw shared:1 - ext4 /dev/root rw\n",
+                "36 35 0:30 / /data rw shared:1 - btrfs /dev/nvme0n1p2 rw\n",
+            ] {
+                let system = System::with_driver(NVME);
+                system.file(&format!("proc/{process}/mountinfo"), line);
+                assert_eq!(found(&system), ["a file system at /data"]);
+            }
+        }
+    }
+
+    #[test]
+    fn each_other_use_is_found() {
+        let cases: [(&str, &str, &str); 6] = [
+            (
+                "proc/swaps",
+                "/dev/nvme0n1p2 partition 1 0 -2\n",
+                "swap on nvme0n1p2",
+            ),
+            (
+                "sys/class/block/nvme0n1/holders/dm-3/dev",
+                "254:3",
+                "dm-3 on nvme0n1",
+            ),
+            (
+                "sys/class/block/nvme0n1p2/holders/md0/dev",
+                "9:0",
+                "md0 on nvme0n1p2",
+            ),
+            (
+                "sys/fs/btrfs/af-9/devices/nvme0n1p2/size",
+                "1",
+                "btrfs af-9",
+            ),
+            (
+                "sys/kernel/config/nvmet/subsystems/out/namespaces/1/device_path",
+                "/dev/nvme0n1\n",
+                "the NVMe target out",
+            ),
+            (
+                "sys/class/block/loop4/loop/backing_file",
+                "/dev/nvme0n1\n",
+                "loop4 over nvme0n1",
+            ),
+        ];
+        for (path, content, expected) in cases {
+            let system = System::with_driver(NVME);
+            system.file(path, content);
+            assert_eq!(found(&system), [expected], "{path}");
+        }
+    }
+
+    #[test]
+    fn uses_of_other_disks_do_not_count() {
+        let system = System::with_driver(NVME);
+        system.file("sys/class/block/nvme0n10/holders/md0/dev", "9:0");
+        system.file("proc/swaps", "/dev/nvme0n10 partition 1 0 -2\n");
+        assert_eq!(found(&system), [""; 0]);
+    }
+
+    #[test]
+    fn another_controller_of_the_subsystem_is_a_use() {
+        let system = System::with_driver(NVME);
+        let subsystem = "sys/class/nvme-subsystem/nvme-subsys0";
+        system.folder(&format!("{subsystem}/nvme0n1"));
+        for name in ["nvme0", "nvme5"] {
+            let place = system.root().join(subsystem).join(name);
+            symlink("../somewhere", place).unwrap();
+        }
+        assert_eq!(found(&system), ["nvme5, another way to its namespaces"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_a_use() {
+        for path in [
+            "proc/self/mountinfo",
+            "proc/1/mountinfo",
+            "proc/swaps",
+            "sys/class/block/nvme0n1/dev",
+            "sys/class/block/nvme0n1p2/holders",
+            "sys/class/block/nvme0n1",
+            "sys/class/block",
+        ] {
+            let system = System::with_driver(NVME);
+            system.remove(path);
+            let found = found(&system);
+            assert!(
+                found
+                    .iter()
+                    .any(|found| found.starts_with("something unknown")),
+                "{path}: {found:?}"
+            );
+        }
+        let system = System::with_driver(NVME);
+        system.remove("dev/nvme0n1");
+        assert!(claim(system.root(), &system.controller()).is_err());
+    }
+
+    #[test]
+    fn a_namespace_that_is_no_block_device_is_a_use() {
+        let system = System::with_driver(NVME);
+        let children = format!("{DEVICES}/0000:01:00.0/nvme/nvme0");
+        system.folder(&format!("{children}/ng0n1"));
+        assert_eq!(found(&system), [""; 0]);
+        system.folder(&format!("{children}/ng0n2"));
+        assert!(found(&system)[0].contains("nvme0n2 is no block device"));
+    }
+
+    #[test]
+    fn multipath_children_name_their_head() {
+        assert_eq!(namespace("nvme3n2").as_deref(), Some("nvme3n2"));
+        assert_eq!(namespace("nvme0c3n1").as_deref(), Some("nvme0n1"));
+        assert_eq!(namespace("ng0n1"), None);
+        assert_eq!(namespace("nvme0"), None);
+    }
+
+    #[test]
+    fn a_controller_without_namespaces_has_no_use() {
+        let system = System::with_driver(NVME);
+        system.remove(&format!("{DEVICES}/0000:01:00.0/nvme/nvme0/nvme0c0n1"));
+        assert_eq!(found(&system), [""; 0]);
+        assert!(
+            claim(system.root(), &system.controller())
+                .unwrap()
+                .is_empty()
+        );
+    }
+}
