@@ -20,7 +20,9 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// Slot of the first controller.
 const FIRST_SLOT: u8 = 4;
 /// The kernel's own arguments. A starved machine fails the test of its timer, which nobody needs.
-const KERNEL: &str = "console=ttyS0 intel_iommu=on panic=-1 quiet cryptomgr.notests no_timer_check";
+/// Huge pages are enough for one run over one controller.
+const KERNEL: &str = "console=ttyS0 intel_iommu=on panic=-1 quiet cryptomgr.notests \
+                      no_timer_check hugepages=40";
 /// What QEMU logs: CC.EN is set, CC.EN is cleared.
 const STARTED: &str = "pci_nvme_mmio_start_success";
 const STOPPED: &str = "pci_nvme_mmio_stopped";
@@ -132,7 +134,7 @@ fn machine(serial: &Path, log: &Path) -> Vec<String> {
         "-smp",
         "1",
         "-m",
-        "384M",
+        "512M",
         "-nodefaults",
         "-display",
         "none",

@@ -35,6 +35,7 @@ fn two_controllers_with_two_namespaces_each_conform() {
 }
 
 /// `cargo xtask bind` against a real kernel: swap space in use, then not in use but still data.
+/// Then a user who is not root meets the limit of locked memory.
 #[test]
 fn a_disk_in_use_is_not_taken_and_one_with_data_only_by_name() {
     if let Some(ended) = passes("in-use", &[Setup::default()]) {

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use driver_vfio::vfio::{DmaMemory, Vfio, bound_controllers};
+use driver_vfio::Backing;
+use driver_vfio::vfio::{DmaMemory, PageSize, Vfio, bound_controllers};
 use nvme_wire::Sqe;
 use warpstore_qemu_tests::memory::Arena;
 use warpstore_qemu_tests::setup::Setup;
@@ -48,6 +49,7 @@ fn main() {
         "kernel-wait" => over_kernel(&setups, |_, _, _, _| {}),
         "kernel-read" => over_kernel(&setups, kernel_read),
         "kernel-write" => over_kernel(&setups, kernel_write),
+        "limit" => limit(),
         "hold" => over_vfio(&setups, |site, _| hold(site)),
         "kill-holder" => kill_holder(&setups[0]),
         _ => panic!("no such task: {task}"),
@@ -61,6 +63,7 @@ fn over_vfio(setups: &[Setup], act: impl Fn(&Site, &str)) {
     for address in addresses {
         let backing = Vfio::open(&address).unwrap_or_else(|error| panic!("{}", chain(&error)));
         let memory = Arc::new(DmaMemory::new(MEMORY).expect("the guest has memory"));
+        assert_eq!(memory.pages(), &PageSize::Huge);
         let arena = Arena::new(memory.cells(), memory);
         let mut site = Site {
             backing: Arc::new(backing),
@@ -165,6 +168,23 @@ fn each_block(
     }
     if let Err(error) = controller.shutdown() {
         panic!("{error}");
+    }
+}
+
+/// As a user who is not root and may lock 8 MiB: more is refused with the command that allows it,
+/// and what is given back can be used again.
+fn limit() {
+    let vfio =
+        Vfio::open(&bound_controllers()[0]).unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let map = |memory: &DmaMemory| vfio.map_dma(memory.cells().into());
+    let [small, large] =
+        [4, 16].map(|mib| DmaMemory::new(mib << 20).expect("the guest has memory"));
+    for _ in 0..3 {
+        let iova = map(&small).unwrap_or_else(|error| panic!("{error}"));
+        let refused = map(&large).expect_err("it is beyond the limit").to_string();
+        println!("{refused}");
+        assert!(refused.contains("ulimit -l 20480"));
+        vfio.unmap_dma(iova, 4 << 20).expect("it is mapped");
     }
 }
 
