@@ -27,6 +27,7 @@ mod sys;
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,16 +54,21 @@ use sys::Area;
 /// the device.
 pub struct Vfio {
     address: String,
-    /// Where sysfs has the function.
-    sysfs: PathBuf,
-    /// First of the fields to end: it stops the controller.
     guardian: Option<Guardian>,
+    // The order of these matters when they are dropped: the first two have descriptors of the
+    // device, which must be closed before it leaves its group.
     config: Config,
     bar: Bar,
-    space: Mutex<Space>,
+    _device: Device,
     container: Arc<VfioContainer>,
-    /// None only while it is dropped, last.
+    space: Mutex<Space>,
+}
+
+/// The device as vfio-ioctls has it; None only while it is dropped.
+struct Device {
     device: Option<VfioDevice>,
+    /// Where sysfs has the function.
+    sysfs: PathBuf,
 }
 
 /// BAR 0: the parts that may be mapped, and a slower way to the rest.
@@ -98,6 +104,10 @@ impl Vfio {
         let container = Arc::new(container);
         let ops: Arc<dyn VfioOps> = container.clone();
         let device = VfioDevice::new(&sysfs, ops, true).map_err(|e| fault("open the device", e))?;
+        let device = Device {
+            device: Some(device),
+            sysfs,
+        };
         let failed = |action| {
             move |source| VfioError::System {
                 address: address.to_owned(),
@@ -121,16 +131,15 @@ impl Vfio {
         let limits = info::parse(&info).ok_or_else(|| VfioError::NoRanges(address.into()))?;
         Ok(Self {
             address: address.to_owned(),
-            sysfs,
             guardian: Some(guardian),
             config,
             bar,
+            _device: device,
+            container,
             space: Mutex::new(Space {
                 free: IovaSpace::new(&limits),
                 mapped: HashMap::new(),
             }),
-            container,
-            device: Some(device),
         })
     }
 
@@ -150,7 +159,19 @@ impl Drop for Vfio {
             // What cannot be unmapped is unmapped when the container is closed.
             let _ = self.container.vfio_dma_unmap(iova, bytes as usize);
         }
-        self.bar.areas.clear();
+    }
+}
+
+impl Deref for Device {
+    type Target = VfioDevice;
+
+    fn deref(&self) -> &VfioDevice {
+        self.device.as_ref().expect("only `drop` takes it")
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
         let Some(device) = self.device.take() else {
             return;
         };

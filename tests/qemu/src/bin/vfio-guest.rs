@@ -40,28 +40,30 @@ fn main() {
         .map(|word| Setup::from_word(&word).unwrap_or_else(|| panic!("no setup: {word}")))
         .collect();
     match task.as_str() {
-        "suite" => over_vfio(&setups, |site, _| {
+        "suite" => over_vfio(&setups, |site| {
             suite::run(site);
             unmapped_memory_is_out_of_reach(site);
         }),
-        "write" => over_vfio(&setups, |site, _| write(site)),
-        "read" => over_vfio(&setups, |site, _| read(site)),
+        "write" => over_vfio(&setups, write),
+        "read" => over_vfio(&setups, read),
         "kernel-wait" => over_kernel(&setups, |_, _, _, _| {}),
         "kernel-read" => over_kernel(&setups, kernel_read),
         "kernel-write" => over_kernel(&setups, kernel_write),
         "limit" => limit(),
-        "hold" => over_vfio(&setups, |site, _| hold(site)),
+        "hold" => over_vfio(&setups, hold),
         "kill-holder" => kill_holder(&setups[0]),
         _ => panic!("no such task: {task}"),
     }
 }
 
-/// Calls `act` for each controller.
-fn over_vfio(setups: &[Setup], act: impl Fn(&Site, &str)) {
+/// Calls `act` for each controller; all are open at first.
+fn over_vfio(setups: &[Setup], act: impl Fn(&Site)) {
     let addresses = bound_controllers();
     assert_eq!(addresses.len(), setups.len(), "{addresses:?}");
-    for address in addresses {
-        let backing = Vfio::open(&address).unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let open =
+        |address: &String| Vfio::open(address).unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let backings: Vec<_> = addresses.iter().map(open).collect();
+    for (address, backing) in addresses.iter().zip(backings) {
         let memory = Arc::new(DmaMemory::new(MEMORY).expect("the guest has memory"));
         assert_eq!(memory.pages(), &PageSize::Huge);
         let arena = Arena::new(memory.cells(), memory);
@@ -74,7 +76,7 @@ fn over_vfio(setups: &[Setup], act: impl Fn(&Site, &str)) {
         let serial = site.enable(1).info().serial.clone();
         let setup = setups.iter().find(|setup| setup.serial == serial);
         site.expected = Expected::of(setup.unwrap_or_else(|| panic!("who is {serial}?")));
-        act(&site, &address);
+        act(&site);
         println!("{address} {serial}: done");
     }
 }
