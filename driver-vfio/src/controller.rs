@@ -181,8 +181,8 @@ impl Controller<Disabled> {
     /// Writes CC with everything but EN, and reads CAP again, which may depend on it.
     fn configure(&mut self) -> Result<Cc, Error> {
         self.watch.csts(Step::Configure)?;
-        // The NVM Command Set alone, also where CC.CSS could select all sets: then a namespace of
-        // another set refuses its commands instead of misunderstanding them.
+        // The NVM Command Set alone, also where CC.CSS could select all sets: namespaces of another
+        // set are refused (`check_command_set`).
         let cc = Cc::new()
             .with_css(Cc::CSS_NVM)
             .with_mps(self.cap.mpsmin())

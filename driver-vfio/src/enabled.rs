@@ -11,7 +11,7 @@ use nvme_wire::{Sqe, Status};
 use crate::backing::BarOffset;
 use crate::controller::{Controller, Disabled, Enabled};
 use crate::error::{Error, Step};
-use crate::namespace::{ControllerInfo, Namespace};
+use crate::namespace::{self, ControllerInfo, Namespace};
 use crate::queue_pair::{QueuePair, QueuePairRequest};
 use crate::watch::Watch;
 
@@ -61,17 +61,34 @@ impl Controller<Enabled> {
     pub fn namespace(&mut self, nsid: u32) -> Result<Namespace, Error> {
         let words = self.state.live.admin().identify(Cns::NAMESPACE, nsid)?;
         let page = IdentifyNamespace::from_words(words);
-        Namespace::new(
-            nsid,
-            &page,
-            self.state.info.max_transfer,
-            self.state.awupf_z,
-        )
-        .map_err(|fault| Error::Namespace {
+        let (max_transfer, awupf_z) = (self.state.info.max_transfer, self.state.awupf_z);
+        let named = |fault| Error::Namespace {
             controller: self.watch.name(),
             nsid,
             fault,
-        })
+        };
+        let namespace = Namespace::new(nsid, &page, max_transfer, awupf_z).map_err(named)?;
+        self.check_command_set(nsid)?;
+        Ok(namespace)
+    }
+
+    /// A zoned namespace looks like any other in Identify, and some take reads.
+    fn check_command_set(&mut self, nsid: u32) -> Result<(), Error> {
+        // Older controllers have neither the descriptors nor other command sets (Base 1.3).
+        if (self.vs.mjr(), self.vs.mnr()) < (1, 3) {
+            return Ok(());
+        }
+        let admin = self.state.live.admin();
+        match admin.identify(Cns::NAMESPACE_DESCRIPTORS, nsid) {
+            Ok(words) => namespace::command_set(&words).map_err(|fault| Error::Namespace {
+                controller: self.watch.name(),
+                nsid,
+                fault,
+            }),
+            // Some controllers lack them although they must not.
+            Err(Error::Refused { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates the completion queue, then the submission queue; neither is left if one fails.

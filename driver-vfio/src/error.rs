@@ -64,6 +64,12 @@ pub enum NamespaceFault {
         /// MS in bytes.
         ms: u16,
     },
+    /// It is zoned, or a key-value store.
+    #[error(
+        "it takes commands of set {0} and not of the NVM command set (2 is zoned, 1 key-value); choose \
+         another namespace"
+    )]
+    CommandSet(u8),
     /// End-to-end protection is on.
     #[error("its end-to-end protection is type {0}; format it without")]
     Protection(u8),

@@ -1,6 +1,6 @@
 //! What Identify says about the controller and its namespaces, checked and in our own units.
 
-use nvme_wire::identify::{IdentifyController, IdentifyNamespace, Oacs, Vwc};
+use nvme_wire::identify::{IdentifyController, IdentifyNamespace, Oacs, PAGE_WORDS, Vwc};
 use nvme_wire::regs::Cap;
 
 use crate::error::NamespaceFault;
@@ -110,6 +110,27 @@ impl Namespace {
     }
 }
 
+/// The command set of a namespace by its list of descriptors (Base 5.17.2.3): type and length of
+/// each, 4 bytes before its value, until a length is 0. NVM if none says so.
+pub(crate) fn command_set(page: &[u64; PAGE_WORDS]) -> Result<(), NamespaceFault> {
+    /// Type of the descriptor that holds the Command Set Identifier.
+    const CSI: u8 = 4;
+    const HEADER: usize = 4;
+    let bytes: Vec<u8> = page.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut rest = bytes.as_slice();
+    while let [kind, len, _, _, value @ ..] = rest
+        && *len != 0
+    {
+        match (*kind, value) {
+            (CSI, [0, ..]) => return Ok(()),
+            (CSI, [set, ..]) => return Err(NamespaceFault::CommandSet(*set)),
+            _ => {}
+        }
+        rest = rest.get(HEADER + usize::from(*len)..).unwrap_or_default();
+    }
+    Ok(())
+}
+
 /// Most bytes of one transfer: 2^MDTS pages of CAP.MPSMIN, where 0 is no limit (Base 5.17.2.1);
 /// and what one page of PRP entries describes, as lists are not chained.
 fn max_transfer(mdts: u8, cap: Cap) -> u64 {
@@ -197,6 +218,33 @@ mod tests {
             formats: 1,
         };
         assert_eq!(namespace(&undefined), Err(fault));
+    }
+
+    /// A page that begins with these bytes.
+    fn descriptors(bytes: &[u8]) -> [u64; PAGE_WORDS] {
+        let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
+        std::array::from_fn(|word| {
+            u64::from_le_bytes(std::array::from_fn(|offset| byte(word * 8 + offset)))
+        })
+    }
+
+    #[test]
+    fn the_command_set_is_found_behind_other_descriptors() {
+        let uuid = [&[3, 16, 0, 0][..], &[9; 16]].concat();
+        let with = |csi: &[u8]| command_set(&descriptors(&[uuid.as_slice(), csi].concat()));
+        assert_eq!(with(&[4, 1, 0, 0, 0]), Ok(()));
+        assert_eq!(with(&[4, 1, 0, 0, 2]), Err(NamespaceFault::CommandSet(2)));
+        assert_eq!(with(&[]), Ok(()), "no descriptor says so");
+        assert_eq!(with(&[0, 0, 0, 0, 4, 1, 0, 0, 2]), Ok(()), "behind the end");
+    }
+
+    #[test]
+    fn a_list_that_fills_its_page_ends() {
+        assert_eq!(
+            command_set(&[u64::from_le_bytes([1; 8]); PAGE_WORDS]),
+            Ok(())
+        );
+        assert_eq!(command_set(&[u64::MAX; PAGE_WORDS]), Ok(()));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Namespace {
     pub block_shift: u8,
     /// What QEMU's block layer lets fail.
     pub faults: Vec<Fault>,
+    /// Further properties of QEMU's device, as `,ms=8`.
+    pub properties: &'static str,
 }
 
 /// Reads, or writes, of one sector that fail.
@@ -79,7 +81,7 @@ impl Setup {
         folder.join(format!("{}-{nsid}", self.serial))
     }
 
-    /// The setup, but for its faults, as one word: what a guest is told.
+    /// The setup, but for faults and properties, as one word: what a guest is told.
     pub fn to_word(&self) -> String {
         let Self {
             serial,
@@ -125,6 +127,7 @@ impl Namespace {
             bytes,
             block_shift,
             faults: Vec::new(),
+            properties: "",
         }
     }
 
@@ -151,7 +154,10 @@ impl Namespace {
             "-blockdev".into(),
             blockdev.to_string(),
             "-device".into(),
-            format!("nvme-ns,drive={node},bus=n{slot},nsid={nsid},{blocks}"),
+            format!(
+                "nvme-ns,drive={node},bus=n{slot},nsid={nsid},{blocks}{}",
+                self.properties
+            ),
         ]
     }
 }
@@ -161,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_says_all_but_the_faults() {
+    fn a_word_says_what_a_guest_must_know() {
         let setup = Setup {
             queues: 64,
             namespaces: vec![

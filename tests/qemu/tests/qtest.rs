@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use driver_vfio::{BarOffset, Error, Registers};
+use driver_vfio::{BarOffset, Error, Iova, NamespaceFault, Registers};
 use nvme_wire::admin::AdminOpcode;
 use nvme_wire::identify::PAGE_WORDS;
 use nvme_wire::regs::doorbell_offset;
@@ -220,6 +220,67 @@ fn blocks_are_where_the_file_has_them() {
         .collect();
     assert_eq!(found, expected);
     controller.shutdown().unwrap();
+}
+
+/// A ring that the controller cannot fetch from makes it give up (CSTS.CFS).
+#[test]
+fn a_fatal_status_is_an_error_and_the_next_life_is_well() {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let rig = Rig::new(&program, &Setup::default());
+    let mut controller = rig.site.enable(1);
+    let (mut request, _memory) = rig.site.request(1, 4);
+    request.sq.iova = Iova(1 << 40);
+    controller.create_queue_pair(request).unwrap();
+    let doorbell = BarOffset(doorbell_offset(1, false, controller.cap().dstrd()));
+    rig.machine.write32(doorbell, 1);
+    let error = controller.shutdown().err().expect("the controller gave up");
+    assert!(matches!(error, Error::Fatal { .. }), "{error}");
+    suite::run(&rig.site);
+}
+
+#[test]
+fn blocks_with_metadata_are_refused() {
+    for (properties, expected) in [
+        (",ms=8", NamespaceFault::Metadata { ms: 8 }),
+        (",ms=8,mset=1", NamespaceFault::Metadata { ms: 8 }),
+        (",ms=8,pi=1", NamespaceFault::Metadata { ms: 8 }),
+    ] {
+        let Some(rig) = with_properties(properties) else {
+            return;
+        };
+        let mut controller = rig.site.enable(1);
+        let error = controller.namespace(1).expect_err("it has metadata");
+        let Error::Namespace { fault, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(fault, expected, "{properties}");
+    }
+}
+
+/// QEMU would take reads of it, and refuse most writes.
+#[test]
+fn a_zoned_namespace_is_refused() {
+    let Some(rig) = with_properties(",zoned=true,zoned.zone_size=1M") else {
+        return;
+    };
+    let mut controller = rig.site.enable(1);
+    let error = controller.namespace(1).expect_err("it is zoned");
+    let Error::Namespace { fault, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(fault, NamespaceFault::CommandSet(2));
+}
+
+fn with_properties(properties: &'static str) -> Option<Rig> {
+    let mut namespace = Namespace::new(1, 16 << 20, 9);
+    namespace.properties = properties;
+    let setup = Setup {
+        namespaces: vec![namespace],
+        ..Setup::default()
+    };
+    Some(Rig::new(&qemu::find()?, &setup))
 }
 
 #[test]
