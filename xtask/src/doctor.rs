@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::toolchain::Toolchain;
-use crate::{ptxas, repo};
+use crate::{ptxas, qemu, repo};
 
 /// How much locked memory rings, staging buffers and pinned media want as a minimum.
 const MEMLOCK_WANTED: u64 = 1 << 30;
@@ -81,7 +81,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// The compiler against the pinned one, the library's sources, ptxas.
+/// The compiler against the pinned one, the library's sources, ptxas, QEMU.
 fn toolchain() -> Vec<Finding> {
     let pinned = fs::read_to_string(repo::root().join("rust-toolchain.toml")).unwrap_or_default();
     let version = repo::stdout_of(repo::command("rustc").arg("--version")).unwrap_or_default();
@@ -97,7 +97,15 @@ fn toolchain() -> Vec<Finding> {
             "none of a usable release; its checks are skipped. `cargo xtask setup` fetches one",
         ),
     };
-    vec![compiler(&pinned, &version), rust_src, ptxas]
+    let qemu = match qemu::find() {
+        Some(path) => Finding::new(Level::Ok, "QEMU", path.display().to_string()),
+        None => Finding::new(
+            Level::Note,
+            "QEMU",
+            "none; tests against its controller are skipped. `cargo xtask setup` fetches it",
+        ),
+    };
+    vec![compiler(&pinned, &version), rust_src, ptxas, qemu]
 }
 
 /// Compares `rustc --version` with the channel in the text of rust-toolchain.toml.
