@@ -4,59 +4,105 @@
 //! alone.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 use crate::repo;
 
-/// Downloads `packages` with what they need beyond the installed ones, and unpacks all into
-/// `tree`, which is emptied first.
-///
-/// # Errors
-/// There is no apt-get, no network, or no such package.
-pub fn unpack(tree: &Path, packages: &[&str]) -> Result<()> {
-    // A tree that an interrupted run left behind may lack anything.
-    if tree.exists() {
-        fs::remove_dir_all(tree)?;
-    }
-    let debs = tree.join("debs");
-    for folder in ["lists/partial", "cache/archives/partial", "debs"] {
-        fs::create_dir_all(tree.join(folder))?;
-    }
-    repo::stdout_of(apt(tree).args(["-q", "update"]))?;
-    let mut query = apt(tree);
-    query.args(["install", "--print-uris", "--no-install-recommends"]);
-    let uris = repo::stdout_of(query.args(["-qq", "-y"]).args(packages))?;
-    let names = package_names(&uris);
-    if names.is_empty() {
-        bail!("apt-get offers no packages to download");
-    }
-    let mut download = apt(tree);
-    download.args(["-q", "download"]).args(names);
-    repo::stdout_of(download.current_dir(&debs))?;
-    for entry in fs::read_dir(&debs)? {
-        repo::run(repo::command("dpkg").arg("-x").arg(entry?.path()).arg(tree))?;
-    }
-    for folder in ["lists", "cache", "debs"] {
-        fs::remove_dir_all(tree.join(folder))?;
-    }
-    Ok(())
+/// Fresh lists of packages, and the folder that they are unpacked into.
+pub struct Debian {
+    tree: PathBuf,
 }
 
-/// apt-get with its own lists and cache.
-fn apt(tree: &Path) -> Command {
-    let mut apt = repo::command("apt-get");
-    apt.arg("-o").arg(format!(
-        "Dir::State::lists={}",
-        tree.join("lists").display()
-    ));
-    apt.arg("-o")
-        .arg(format!("Dir::Cache={}", tree.join("cache").display()));
-    // As root, apt would download as a user who may not write here.
-    apt.args(["-o", "APT::Sandbox::User=root"]);
-    apt
+impl Debian {
+    /// Fetches the lists; empties `tree`, since what an interrupted run left there may lack
+    /// anything.
+    ///
+    /// # Errors
+    /// There is no apt-get, or no network.
+    pub fn update(tree: &Path) -> Result<Self> {
+        if tree.exists() {
+            fs::remove_dir_all(tree)?;
+        }
+        for folder in ["lists/partial", "cache/archives/partial", "debs"] {
+            fs::create_dir_all(tree.join(folder))?;
+        }
+        let debian = Self { tree: tree.into() };
+        repo::stdout_of(debian.apt("apt-get").args(["-q", "update"]))?;
+        Ok(debian)
+    }
+
+    /// The packages, and those that they need beyond the installed ones.
+    ///
+    /// # Errors
+    /// There is no such package.
+    pub fn with_missing(&self, packages: &[&str]) -> Result<Vec<String>> {
+        let mut query = self.apt("apt-get");
+        query.args(["install", "--print-uris", "--no-install-recommends"]);
+        let uris = repo::stdout_of(query.args(["-qq", "-y"]).args(packages))?;
+        let mut names = package_names(&uris);
+        // What is installed already is not offered, and is wanted in the tree all the same.
+        names.extend(packages);
+        names.sort_unstable();
+        names.dedup();
+        Ok(names.into_iter().map(str::to_owned).collect())
+    }
+
+    /// The package that `package` stands for: the one it depends on whose name begins so.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn behind(&self, package: &str, start: &str) -> Result<String> {
+        let listing = repo::stdout_of(self.apt("apt-cache").args(["depends", package]))?;
+        let names = listing
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Depends: "));
+        let found = names.into_iter().find(|name| name.starts_with(start));
+        Ok(found
+            .with_context(|| format!("{package} depends on no {start}…"))?
+            .to_owned())
+    }
+
+    /// Downloads these packages and unpacks them.
+    ///
+    /// # Errors
+    /// One cannot be had.
+    pub fn unpack(self, names: &[String]) -> Result<()> {
+        let debs = self.tree.join("debs");
+        let mut download = self.apt("apt-get");
+        repo::stdout_of(
+            download
+                .args(["-q", "download"])
+                .args(names)
+                .current_dir(&debs),
+        )?;
+        for entry in fs::read_dir(&debs)? {
+            repo::run(
+                repo::command("dpkg")
+                    .arg("-x")
+                    .arg(entry?.path())
+                    .arg(&self.tree),
+            )?;
+        }
+        for folder in ["lists", "cache", "debs"] {
+            fs::remove_dir_all(self.tree.join(folder))?;
+        }
+        Ok(())
+    }
+
+    /// A program of apt's, with its own lists and cache.
+    fn apt(&self, program: &str) -> Command {
+        let mut apt = repo::command(program);
+        for (option, folder) in [("Dir::State::lists", "lists"), ("Dir::Cache", "cache")] {
+            let folder = self.tree.join(folder);
+            apt.arg("-o").arg(format!("{option}={}", folder.display()));
+        }
+        // As root, apt would download as a user who may not write here.
+        apt.args(["-o", "APT::Sandbox::User=root"]);
+        apt
+    }
 }
 
 /// The names in `apt-get --print-uris`'s lines: `'URI' NAME_VERSION_ARCH.deb SIZE HASH`.

@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{debian, qemu, repo, setup};
+use crate::debian::Debian;
+use crate::{qemu, repo, setup};
 
-/// Debian's kernel for virtual machines, and the programs of its initramfs.
-const PACKAGES: [&str; 2] = ["linux-image-cloud-amd64", "busybox-static"];
+/// Stands for Debian's newest kernel for virtual machines.
+const KERNEL: &str = "linux-image-cloud-amd64";
+/// The programs of the initramfs.
+const BUSYBOX: &str = "busybox-static";
 /// Our programs that the guest runs.
 const PROGRAMS: [&str; 2] = ["vfio-guest", "xtask"];
 /// Modules that the guest loads, where its kernel has them as files.
@@ -68,12 +71,11 @@ fn kernel_tree(folder: &Path) -> Result<PathBuf> {
     let tree = folder.join("tree");
     let stamp = folder.join("unpacked");
     if !stamp.exists() {
-        println!(
-            "guest: unpacking Debian's {} in target/qemu/guest",
-            PACKAGES.join(", ")
-        );
+        println!("guest: unpacking Debian's kernel and busybox in target/qemu/guest");
         fs::create_dir_all(folder)?;
-        debian::unpack(&tree, &PACKAGES)?;
+        let debian = Debian::update(&tree)?;
+        let kernel = debian.behind(KERNEL, "linux-image-")?;
+        debian.unpack(&[kernel, BUSYBOX.into()])?;
         setup::write(&stamp, "")?;
     }
     Ok(tree)

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::{debian, repo, setup};
+use crate::debian::Debian;
+use crate::{repo, setup};
 
 /// What the tests call.
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -69,7 +70,9 @@ fn wrapper() -> PathBuf {
 fn fetch() -> Result<PathBuf> {
     let tree = folder().join("tree");
     fs::create_dir_all(folder())?;
-    debian::unpack(&tree, &[PACKAGE])?;
+    let debian = Debian::update(&tree)?;
+    let packages = debian.with_missing(&[PACKAGE])?;
+    debian.unpack(&packages)?;
     let wrapper = wrapper();
     setup::write(&wrapper, &script(&tree))?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
+use crate::debian::Debian;
+use crate::repo;
 use crate::toolchain::Toolchain;
-use crate::{debian, repo};
 
 /// Makes the sources available, to the running toolchain or in one unpacked at `tree`.
 ///
@@ -43,7 +44,9 @@ pub fn add_component(component: &str) -> bool {
 
 /// Downloads Debian's toolchain with what it needs beyond the installed packages, unpacks it.
 fn unpack_debian(tree: &Path) -> Result<()> {
-    debian::unpack(tree, &["rustc-web", "cargo-web", "rust-web-src"])?;
+    let debian = Debian::update(tree)?;
+    let packages = debian.with_missing(&["rustc-web", "cargo-web", "rust-web-src"])?;
+    debian.unpack(&packages)?;
     if Toolchain::unpacked(tree).is_none() {
         bail!("the packages hold no complete toolchain");
     }
