@@ -3,8 +3,8 @@
 //! A controller that is closed while it is enabled is reset by the kernel, and some SSDs hang
 //! until power is cut if they are reset enabled. A process that is killed runs no destructor. So
 //! a child holds the device open too, sleeps on a pipe, and when the other end closes, by
-//! whatever death, it clears CC.EN and waits for CSTS.RDY = 0. Then it ends, and the kernel
-//! resets the function and unpins the memory.
+//! whatever death, it clears CC.EN and waits for CSTS.RDY = 0 ([VF-1]). Then it ends, and the
+//! kernel resets the function and unpins the memory.
 
 use std::fs::File;
 use std::io;
@@ -68,7 +68,7 @@ mod tests {
     use std::process::Command;
     use std::time::{Duration, Instant};
 
-    use nvme_wire::regs::{Cc, offset};
+    use nvme_wire::regs::{Cc, Csts, offset};
 
     use super::*;
 
@@ -92,6 +92,15 @@ mod tests {
         Cc::from_bits(u32::from_le_bytes(bytes))
     }
 
+    fn wait_until_disabled(file: &File) {
+        let begin = Instant::now();
+        while cc(file).en() {
+            let waited = begin.elapsed();
+            assert!(waited < Duration::from_secs(30), "CC.EN stays set");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn an_enabled_controller_is_disabled_and_nothing_else_changes() {
         let registers = enabled_controller();
@@ -100,6 +109,28 @@ mod tests {
         assert!(cc(file).en(), "the guardian waits");
         drop(guardian);
         assert_eq!(cc(file), Cc::new().with_iosqes(6));
+    }
+
+    #[test]
+    fn the_controller_has_stopped_when_the_guardian_is_gone() {
+        let registers = enabled_controller();
+        let file = registers.as_file();
+        let at = BAR + offset::CSTS;
+        let ready = Csts::new().with_rdy(true).into_bits();
+        file.write_all_at(&ready.to_le_bytes(), at).unwrap();
+        let guardian = Guardian::watch(file, BAR).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                wait_until_disabled(file);
+                // A controller takes its time.
+                std::thread::sleep(Duration::from_millis(100));
+                file.write_all_at(&[0; 4], at).unwrap();
+            });
+            drop(guardian);
+            let mut csts = [0xff; 4];
+            file.read_exact_at(&mut csts, at).unwrap();
+            assert_eq!(csts, [0; 4]);
+        });
     }
 
     #[test]
@@ -133,10 +164,6 @@ mod tests {
             .status;
         assert_eq!(status.signal(), Some(9), "{status}");
         // The guardian is nobody's child now; it is given time, and ends when it is done.
-        let begin = Instant::now();
-        while cc(registers.as_file()).en() {
-            assert!(begin.elapsed() < Duration::from_secs(30), "CC.EN stays set");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until_disabled(registers.as_file());
     }
 }

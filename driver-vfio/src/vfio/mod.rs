@@ -150,7 +150,7 @@ impl Vfio {
 
 impl Drop for Vfio {
     fn drop(&mut self) {
-        // Stops the controller; after that it uses no memory.
+        // [VF-1] Stops the controller; after that it uses no memory.
         self.guardian = None;
         // An error means that the function is gone, and nothing of it can use memory.
         let _ = self.config.disable();
@@ -302,7 +302,7 @@ impl Backing for Vfio {
         if space.mapped.get(&iova.0) != Some(&len) {
             return Err(format!("{len} bytes at {:#x} are not mapped", iova.0).into());
         }
-        // If this fails, the range stays taken: a new mapping there might meet the old one.
+        // [VF-2] If this fails, the range stays taken.
         self.container.vfio_dma_unmap(iova.0, len as usize)?;
         space.mapped.remove(&iova.0);
         space.free.give_back(iova.0, len);

@@ -69,7 +69,10 @@ fn help_and_version_are_shown() {
 #[test]
 fn a_wrong_value_is_one_sentence() {
     for (line, sentence) in [
-        ("sort", "experiment sort: it must be one of iops, rw, bfs, cc"),
+        (
+            "sort",
+            "experiment sort: it must be one of iops, rw, bfs, cc",
+        ),
         ("bfs cc", "cc is not an option; --help lists them all"),
         (
             "--dpeth 4",
