@@ -79,8 +79,7 @@ impl Access {
         let (mut submits, mut ends) = (false, false);
         if let Some(status) = status {
             if status.is_success() && self.writes_back {
-                let Self { chunk, .. } = *self;
-                self.finish(chunk.low, chunk.high);
+                self.finish(self.chunk.low, self.chunk.high);
                 ends = true;
             } else if status.is_success() {
                 if let Some(change) = change {

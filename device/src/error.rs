@@ -123,7 +123,7 @@ impl core::fmt::Display for IoError {
         match self.kind() {
             ErrorKind::Status => write!(
                 f,
-                "the controller failed the read of line {line} on queue {queue}: {}",
+                "the controller failed a command for line {line} on queue {queue}: {}",
                 self.status().name()
             ),
             ErrorKind::Timeout => write!(
@@ -138,7 +138,7 @@ impl core::fmt::Display for IoError {
             }
             ErrorKind::QueueDead => write!(
                 f,
-                "queue {queue} was given up after an earlier timeout, so line {line} was not read"
+                "queue {queue} was given up after an earlier timeout, so line {line} is out of reach"
             ),
             ErrorKind::OutOfRange => write!(f, "index {line} lies outside the array"),
         }

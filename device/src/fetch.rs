@@ -1,4 +1,4 @@
-//! The cold path of reads: what happens when a line is not resident.
+//! The cold path: what happens when a line is not resident, or is to be changed.
 //!
 //! Each turn of an access is uniform over its team: look again; let one lane for each distinct
 //! line claim it, find a slot and submit (or submit into a bounce buffer); see whose data has
@@ -16,7 +16,7 @@ use warpstore_simt::{Lanes, Native, Platform, Solo, Team, warp};
 
 use crate::access::{Access, Chunk};
 use crate::bounce;
-use crate::store::{CacheMode, Store};
+use crate::store::Store;
 
 /// What an access is after.
 pub(crate) trait Aim: Copy {
@@ -199,13 +199,5 @@ impl Access {
                 true
             }
         }
-    }
-}
-
-impl Store {
-    /// Whether lines are kept at all.
-    #[inline(always)]
-    pub(crate) fn caches(self) -> bool {
-        self.desc().mode != CacheMode::None
     }
 }

@@ -1,9 +1,11 @@
-//! The API that GPU kernels use: arrays on NVMe SSDs, read by the GPU thread that needs the byte.
+//! The API that GPU kernels use: arrays on NVMe SSDs, read and written by the GPU thread that needs the
+//! byte.
 //!
 //! ```text
 //!  array.get(i) ─ line resident? load, re-check the line's word ──────────────► value
 //!       │ no (cold path, fetch.rs: a warp that misses as a whole works together)
-//!       ├─ one lane a line claims it and finds a slot, or takes a bounce buffer
+//!       ├─ one lane a line claims it and finds a slot, writing another line back where it must,
+//!       │  or takes a bounce buffer
 //!       ├─ nvme-queue: SQE, tail doorbell ──► controller ──► bytes, CQE
 //!       └─ every turn drains: whoever sees a CQE publishes its line ─────────► value
 //! ```
@@ -11,8 +13,8 @@
 //! One definition runs on both runners: compiled for nvptx64 it is PTX, elsewhere it is host
 //! code whose lanes are coroutines. [`prelude`] has what a kernel file imports.
 //!
-//! Of what reads, only [`Blocks::read`] is collective: the whole warp calls it. The rest is per
-//! lane; whether others can help is found out inside.
+//! Only [`Blocks::read`] and [`ArrayMut::write_line`] are collective: the whole warp calls them. The
+//! rest is per lane; whether others can help is found out inside.
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(stdarch_nvptx))]
 

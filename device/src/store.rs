@@ -125,6 +125,12 @@ impl Store {
         unsafe { &*self.0 }
     }
 
+    /// Whether lines are kept at all.
+    #[inline(always)]
+    pub(crate) fn caches(self) -> bool {
+        self.desc().mode != CacheMode::None
+    }
+
     /// Number of queue pairs of all SSDs.
     #[inline(always)]
     fn queues(self) -> NonZeroU32 {
