@@ -39,7 +39,7 @@ impl Needs {
     }
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step {
         name: "fmt",
         cargo: &["fmt", "--all", "--check"],
@@ -85,6 +85,11 @@ const STEPS: [Step; 10] = [
     Step {
         name: "test mutants",
         cargo: &["xtask", "test", "mutants"],
+        needs: Needs::Cargo,
+    },
+    Step {
+        name: "test examples",
+        cargo: &["xtask", "test", "examples"],
         needs: Needs::Cargo,
     },
     Step {

@@ -210,6 +210,12 @@ fn in_cache(cache: &str, system: &Path) -> Option<PathBuf> {
     (system == Path::new("/")).then(|| PathBuf::from(path))
 }
 
+/// Whether there is a GPU.
+pub fn has_gpu() -> bool {
+    let found = gpus(Path::new("/"));
+    found.iter().any(|finding| finding.level == Level::Ok)
+}
+
 /// One finding per GPU that the kernel module drives.
 fn gpus(system: &Path) -> Vec<Finding> {
     let folders = entries(&system.join("proc/driver/nvidia/gpus"));

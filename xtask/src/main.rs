@@ -11,6 +11,7 @@ mod build;
 mod ci;
 mod debian;
 mod doctor;
+mod examples;
 mod guest;
 mod mutants;
 mod ptxas;

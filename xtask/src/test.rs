@@ -1,15 +1,16 @@
 //! `cargo xtask test`: every test that needs no GPU and no SSD, and how many there were.
 //!
 //! Unit tests, loom, proptest, host-thread warps and golden PTX are all ordinary tests of the
-//! workspace, so this is `cargo test` with the numbers added up. Mutants are a tier of their
-//! own, since each one rebuilds a crate.
+//! workspace, so this is `cargo test` with the numbers added up. Tiers of their own are what is
+//! built in another way: mutants, each of which rebuilds a crate, and projects outside the
+//! workspace.
 
 use std::fmt;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-use crate::{guest, mutants, qemu, repo, setup};
+use crate::{examples, guest, mutants, qemu, repo, setup};
 
 /// The package whose tests need QEMU.
 const QEMU_TESTS: &str = "warpstore-qemu-tests";
@@ -37,6 +38,8 @@ enum Tier {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Test and run the projects under examples/
+    Examples,
 }
 
 /// Runs the tests and prints `N passed, N failed` as the last line.
@@ -46,6 +49,7 @@ enum Tier {
 pub fn run(args: &Args) -> Result<()> {
     match &args.tier {
         Some(Tier::Mutants { names }) => return mutants::run(names),
+        Some(Tier::Examples) => return examples::run(),
         Some(Tier::Qemu { args }) => return guest::run(args),
         None => {}
     }

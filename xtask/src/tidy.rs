@@ -7,6 +7,7 @@
 mod device;
 mod edges;
 mod rules;
+mod snippets;
 mod source;
 mod text;
 mod unsafety;
@@ -101,6 +102,7 @@ pub fn run() -> Result<()> {
     problems.extend(text::foreign_names(&tree.texts));
     problems.extend(edges::check(&metadata)?);
     problems.extend(rules::check(&tree));
+    problems.extend(snippets::check(&tree));
     for problem in &problems {
         println!("{problem}");
     }
