@@ -2,7 +2,6 @@
 
 pub mod exit;
 pub mod experiments;
-pub mod graph;
 pub mod machine;
 pub mod options;
 pub mod progress;

@@ -1,6 +1,6 @@
 //! Plain CPU implementations, which every graph result is verified against.
 
-use crate::graph::Graph;
+use warpstore_graph::Graph;
 
 /// The distance of a vertex that cannot be reached.
 pub const UNREACHED: u32 = u32::MAX;
@@ -153,24 +153,24 @@ pub fn compare(expected: &[u32], found: &[u32]) -> Result<(), Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{self, Budget};
     use proptest::prelude::*;
     use std::io::Write;
     use std::path::Path;
+    use warpstore_graph::Budget;
 
     fn graph_of(edges: &[(u32, u32)]) -> Graph {
         let mut file = tempfile::Builder::new().suffix(".el").tempfile().unwrap();
         for (source, destination) in edges {
             writeln!(file, "{source} {destination}").unwrap();
         }
-        graph::open(file.path(), Budget::of_machine()).unwrap()
+        warpstore_graph::open(file.path(), Budget::of_machine()).unwrap()
     }
 
     fn shipped(name: &str) -> Graph {
         let data = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../tests/data")
             .join(name);
-        graph::open(&data, Budget::of_machine()).unwrap()
+        warpstore_graph::open(&data, Budget::of_machine()).unwrap()
     }
 
     #[test]

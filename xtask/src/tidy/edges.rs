@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Problem;
 
 /// Each crate and the workspace crates it may depend on.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("nvme-wire", &[]),
     ("warpstore-simt", &[]),
     ("warpstore-macros", &[]),
@@ -67,10 +67,12 @@ const ALLOWED: [(&str, &[&str]); 13] = [
             "warpstore",
             "warpstore-builder",
             "warpstore-device",
+            "warpstore-graph",
             "warpstore-kernels",
             "warpstore-simt",
         ],
     ),
+    ("warpstore-graph", &[]),
     ("xtask", &[]),
 ];
 

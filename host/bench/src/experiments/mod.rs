@@ -9,9 +9,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use warpstore_graph::{Budget, Graph};
 
 use crate::exit::Failure;
-use crate::graph::{self, Budget, Graph};
 use crate::machine::Machine;
 use crate::options::{Experiment, Options};
 use crate::progress::Progress;
@@ -72,7 +72,7 @@ pub(crate) struct NamedGraph {
 fn graph_of(options: &Options) -> Result<NamedGraph, Failure> {
     let file = options.graph.clone().unwrap_or_else(shipped_graph);
     let progress = Progress::begin(format!("read {}", file.display()), 0);
-    let graph = graph::open(&file, Budget::of_machine()).map_err(anyhow::Error::from)?;
+    let graph = warpstore_graph::open(&file, Budget::of_machine()).map_err(anyhow::Error::from)?;
     progress.end(&format!(
         "{} vertices, {} edges",
         graph.vertices(),

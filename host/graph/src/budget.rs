@@ -3,7 +3,6 @@
 use std::fs;
 
 use super::error::Reason;
-use crate::machine::{field, kib};
 
 /// One row offset here, and a distance and a label in the plain CPU implementation.
 const BYTES_PER_VERTEX: u128 = 16;
@@ -28,7 +27,7 @@ impl Budget {
     pub fn of_machine() -> Self {
         let available = fs::read_to_string("/proc/meminfo")
             .ok()
-            .and_then(|text| field(&text, "MemAvailable").and_then(kib));
+            .and_then(|text| available(&text));
         let allowed = fs::read_to_string("/sys/fs/cgroup/memory.max")
             .ok()
             .and_then(|text| text.trim().parse().ok());
@@ -57,9 +56,25 @@ impl Budget {
     }
 }
 
+/// The bytes available by /proc/meminfo: proc_meminfo(5) calls kB what are KiB.
+fn available(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib = value.strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    kib.checked_mul(1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_available_is_read_in_bytes() {
+        let text = "MemTotal:       16384256 kB\nMemAvailable:   12000000 kB\n";
+        assert_eq!(available(text), Some(12_000_000 * 1024));
+        assert_eq!(available("MemAvailable: 1 MB\n"), None);
+        assert_eq!(available("MemFree: 1 kB\n"), None);
+    }
 
     #[test]
     fn this_machine_has_memory_for_a_small_graph_only() {
