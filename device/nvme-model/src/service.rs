@@ -12,7 +12,8 @@
 //! - The data of a command is visible to every agent before its CQE, and a CQE's phase not
 //!   before the rest of it (3.3.3.2).
 //! - SQHD says how far the submission ring has been fetched (3.3.3.2).
-//! - A doorbell value beyond the ring is ignored and counted (3.3.1).
+//! - A doorbell value beyond the ring, and a CQ head beyond what was posted, is ignored and
+//!   counted (3.3.1).
 //!
 //! This does not do arbitration between queues beyond round robin, interrupts, or fused commands.
 

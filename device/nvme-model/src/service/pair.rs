@@ -102,9 +102,10 @@ impl Turn {
         let sq_tail = self.image.doorbell(self.record + record::SQ_DOORBELL);
         let cq_head = self.image.doorbell(self.record + record::CQ_DOORBELL);
         let rung = warp::shuffle_sync(self.mask, sq_tail as u64 | (cq_head as u64) << 32, 0);
+        let cq_tail = position as u32 >> 16;
         let mut seen = seen;
         if rung != seen {
-            seen = self.accept(rung, seen, sq_entries, cq_entries);
+            seen = self.accept(rung, seen, sq_entries, cq_entries, cq_tail);
         }
         Pair {
             sq: self
@@ -118,19 +119,22 @@ impl Turn {
             sqid: sqid as u16,
             sq_head: position as u32 & 0xffff,
             sq_tail: seen as u32,
-            cq_tail: position as u32 >> 16,
+            cq_tail,
             cq_head: (seen >> 32) as u32,
             phase: (position >> 32) as u32 & 1,
         }
     }
 
-    /// New doorbell values: those inside their ring replace the ones seen before, others are
-    /// counted once each.
+    /// New doorbell values: valid ones replace those seen before, others are counted once each. A
+    /// tail is valid inside its ring, a head if it also releases nothing that was not posted: the
+    /// room that waiting completions were promised never shrinks.
     #[inline(always)]
-    fn accept(&self, rung: u64, seen: u64, sq_entries: u32, cq_entries: u32) -> u64 {
+    fn accept(&self, rung: u64, seen: u64, sq_entries: u32, cq_entries: u32, cq_tail: u32) -> u64 {
         const SQ: u64 = u32::MAX as u64;
         let sq_valid = (rung as u32) < sq_entries;
-        let cq_valid = ((rung >> 32) as u32) < cq_entries;
+        let (old, head) = ((seen >> 32) as u32, (rung >> 32) as u32);
+        let cq_valid = head < cq_entries
+            && distance(old, head, cq_entries) <= distance(old, cq_tail, cq_entries);
         let sq = if sq_valid { rung } else { seen } & SQ;
         let cq = if cq_valid { rung } else { seen } & !SQ;
         if !(sq_valid && cq_valid) && self.lane == 0 {

@@ -267,3 +267,21 @@ fn profiles_have_the_published_rates() {
     assert!(!Profile::by_name("ideal").unwrap().is_timed());
     assert_eq!(Profile::by_name("p5801x"), None);
 }
+
+#[test]
+fn a_head_beyond_what_was_posted_takes_no_room_from_what_waits() {
+    for server in SERVERS {
+        let (mut rig, _, page) = timed(server);
+        let mut pair = rig.create_pair(2, 4);
+        (0..3).for_each(|cid| pair.push(&rig, cid, io_sqe(2, 1, 40, 1, page, 0)));
+        fetch_all(&mut rig, &pair);
+        // Three completions wait for three free entries; this would leave none.
+        rig.controller.write32(rig.doorbell(2, true), 1);
+        rig.step();
+        assert_eq!(rig.controller.counters()[1].bad_doorbells, 1, "{server:?}");
+        rig.now += 1_000_000;
+        (0..3).for_each(|_| rig.step());
+        let posted = std::iter::from_fn(|| pair.peek(&rig));
+        assert_eq!(posted.map(|done| done.cid).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}
