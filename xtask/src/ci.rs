@@ -39,7 +39,7 @@ impl Needs {
     }
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step {
         name: "fmt",
         cargo: &["fmt", "--all", "--check"],
@@ -90,6 +90,11 @@ const STEPS: [Step; 11] = [
     Step {
         name: "test examples",
         cargo: &["xtask", "test", "examples"],
+        needs: Needs::Cargo,
+    },
+    Step {
+        name: "test fuzz",
+        cargo: &["xtask", "test", "fuzz", "10"],
         needs: Needs::Cargo,
     },
     Step {

@@ -12,6 +12,7 @@ mod ci;
 mod debian;
 mod doctor;
 mod examples;
+mod fuzz;
 mod guest;
 mod mutants;
 mod ptxas;

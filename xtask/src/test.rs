@@ -10,7 +10,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-use crate::{examples, guest, mutants, qemu, repo, setup};
+use crate::{examples, fuzz, guest, mutants, qemu, repo, setup};
 
 /// The package whose tests need QEMU.
 const QEMU_TESTS: &str = "warpstore-qemu-tests";
@@ -40,6 +40,8 @@ enum Tier {
     },
     /// Test and run the projects under examples/
     Examples,
+    /// Feed decoders, the emulated controller and the graph readers with anything
+    Fuzz(fuzz::Args),
 }
 
 /// Runs the tests and prints `N passed, N failed` as the last line.
@@ -51,6 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(Tier::Mutants { names }) => return mutants::run(names),
         Some(Tier::Examples) => return examples::run(),
         Some(Tier::Qemu { args }) => return guest::run(args),
+        Some(Tier::Fuzz(args)) => return fuzz::run(args),
         None => {}
     }
     let mut toolchain = setup::ready()?;

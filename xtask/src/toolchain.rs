@@ -6,12 +6,16 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use crate::repo;
+
+/// The machine that host code is built for and runs on.
+pub const HOST: &str = "x86_64-unknown-linux-gnu";
 
 /// Which cargo to call, and the environment that makes it work.
 pub struct Toolchain {
@@ -91,9 +95,29 @@ impl Toolchain {
         self.path.extend(qemu.parent().map(Path::to_path_buf));
     }
 
+    /// Whether the toolchain brings the run time of a sanitizer (`asan`, `tsan`).
+    pub fn has_runtime(&self, sanitizer: &str) -> bool {
+        let folder = self.rustlib().join("lib");
+        let end = format!("_rt.{sanitizer}.a");
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        files
+            .into_iter()
+            .any(|file| file.file_name().to_string_lossy().ends_with(&end))
+    }
+
+    /// The folder of what belongs to the machine's own target.
+    pub fn rustlib(&self) -> PathBuf {
+        self.sysroot.join("lib/rustlib").join(HOST)
+    }
+
     /// A cargo command in the repository's root.
     pub fn cargo(&self) -> Command {
-        let mut cargo = repo::command(&self.cargo);
+        self.command(&self.cargo)
+    }
+
+    /// A command in the repository's root that may call cargo.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut cargo = repo::command(program);
         cargo.env("PATH", joined(&self.path, env::var_os("PATH")));
         if let Some(libraries) = &self.libraries {
             let libraries = std::slice::from_ref(libraries);

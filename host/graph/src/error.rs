@@ -48,13 +48,16 @@ impl fmt::Display for Place {
 
 /// What a reader reports: it sees bytes and does not know the file's name.
 #[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) place: Place,
-    pub(super) reason: Reason,
+pub struct Fault {
+    /// Where in the bytes.
+    pub place: Place,
+    /// What is wrong and what to do about it.
+    pub reason: Reason,
 }
 
 impl Fault {
-    pub(super) fn in_file(self, file: &Path) -> GraphError {
+    /// The fault as one of this file.
+    pub fn in_file(self, file: &Path) -> GraphError {
         GraphError {
             file: file.to_owned(),
             place: self.place,

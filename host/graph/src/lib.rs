@@ -21,8 +21,8 @@ mod pair;
 mod text;
 
 pub use budget::Budget;
-pub use error::{GraphError, Place, Reason};
-pub use open::open;
+pub use error::{Fault, GraphError, Place, Reason};
+pub use open::{Format, open, read, read_pair};
 
 /// A directed graph in compressed sparse row form.
 #[derive(Clone, Debug, PartialEq, Eq)]

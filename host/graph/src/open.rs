@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
@@ -13,6 +13,8 @@ use super::pair::{self, Half, Side};
 use super::{Graph, el, mtx};
 
 const READ_AHEAD_BYTES: usize = 1 << 20;
+/// Unpacked text between the decoder and its reader.
+const UNPACKED_BYTES: usize = 64 << 10;
 
 /// Reads the graph at `path`, whose format its name tells; `path` may also be the common stem of
 /// a `.col` and a `.dst` file.
@@ -21,15 +23,9 @@ const READ_AHEAD_BYTES: usize = 1 << 20;
 /// A [`GraphError`] if a file is missing, unreadable, cut short or not of its format, or if the
 /// graph would take more memory than `budget`.
 pub fn open(path: &Path, budget: Budget) -> Result<Graph, GraphError> {
-    let in_path = |fault: Fault| fault.in_file(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if name.ends_with(".el") {
-        el::read(open_file(path)?.reader, budget).map_err(in_path)
-    } else if name.ends_with(".el.gz") {
-        let unpacked = MultiGzDecoder::new(open_file(path)?.reader);
-        el::read(BufReader::with_capacity(READ_AHEAD_BYTES, unpacked), budget).map_err(in_path)
-    } else if name.ends_with(".mtx") {
-        mtx::read(open_file(path)?.reader, budget).map_err(in_path)
+    if let Some(format) = Format::of(&name) {
+        read(format, open_file(path)?.reader, budget).map_err(|fault| fault.in_file(path))
     } else if name.ends_with(".col") || name.ends_with(".dst") {
         open_pair(
             &path.with_extension("col"),
@@ -45,6 +41,57 @@ pub fn open(path: &Path, budget: Budget) -> Result<Graph, GraphError> {
         open_file(path)?;
         Err(Place::Whole.fault(Reason::UnknownKind).in_file(path))
     }
+}
+
+/// How a graph is written that is a single file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `.el`
+    EdgeList,
+    /// `.el.gz`
+    PackedEdgeList,
+    /// `.mtx`
+    MatrixMarket,
+}
+
+impl Format {
+    /// What the name of a file says.
+    fn of(name: &str) -> Option<Self> {
+        const ENDS: [(&str, Format); 3] = [
+            (".el", Format::EdgeList),
+            (".el.gz", Format::PackedEdgeList),
+            (".mtx", Format::MatrixMarket),
+        ];
+        let known = ENDS.into_iter().find(|(end, _)| name.ends_with(end));
+        known.map(|(_, format)| format)
+    }
+}
+
+/// Reads a graph from a stream of bytes.
+///
+/// # Errors
+/// What is wrong, and where: as for [`open`], but for the name of the file.
+pub fn read(format: Format, source: impl BufRead, budget: Budget) -> Result<Graph, Fault> {
+    match format {
+        Format::EdgeList => el::read(source, budget),
+        Format::PackedEdgeList => {
+            let unpacked = MultiGzDecoder::new(source);
+            el::read(BufReader::with_capacity(UNPACKED_BYTES, unpacked), budget)
+        }
+        Format::MatrixMarket => mtx::read(source, budget),
+    }
+}
+
+/// Reads a graph from the bytes of a `.col` and a `.dst` file.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_pair(col: &[u8], dst: &[u8], budget: Budget) -> Result<Graph, Fault> {
+    let [col, dst] = [col, dst].map(|reader| Half {
+        reader,
+        length: reader.len() as u64,
+    });
+    pair::read(col, dst, budget).map_err(|(_, fault)| fault)
 }
 
 fn open_pair(col: &Path, dst: &Path, budget: Budget) -> Result<Graph, GraphError> {
