@@ -29,8 +29,18 @@ pub fn legal(
     Ok(())
 }
 
+#[kernel]
+pub fn legal_writes(array: ArrayMut<u32>) -> Result<(), IoError> {
+    array.set(0, array.get(1)?)?;
+    array.fetch_add(0, 1)?;
+    array.write_line(0, |index| Ok(index as u32))?;
+    array.line_mut(0, |line| line.set(0, line.get(1).unwrap_or(0)))?
+}
+
 fn main() {
     use warpstore_device::launch::Kernel;
     let run: fn(_, _) = legal::run;
+    std::hint::black_box(run);
+    let run: fn(_, _) = legal_writes::run;
     std::hint::black_box(run);
 }

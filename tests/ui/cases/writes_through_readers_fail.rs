@@ -16,6 +16,12 @@ pub fn line(edges: Array<u32>) -> Result<(), IoError> {
     })
 }
 
+pub fn line_of_a_writable_array(edges: ArrayMut<u32>) -> Result<(), IoError> {
+    edges.line(0, |line| {
+        line.set(0, 1);
+    })
+}
+
 pub fn slice(sums: DisjointSlice<u64>) {
     sums.set(0, 1);
 }
