@@ -1,4 +1,5 @@
-//! Gathers embedding rows from an emulated SSD, on a GPU or on host threads.
+//! Gathers embedding rows from an emulated SSD and counts their uses there, on a GPU or on host
+//! threads.
 //!
 //! `cargo run --release -- [--runner threads|cuda]`; without the option, on a GPU if there is one.
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
 
 use workload::Workload;
 
@@ -57,6 +58,8 @@ fn configuration(gpu: bool, table_bytes: u64) -> Configuration {
             medium: Medium::Host,
             lba_bytes: 512,
             bytes: 2 * table_bytes,
+            volatile_write_cache: false,
+            faults: Faults::none(),
         },
         ssds: 1,
         layout: Layout::Stripe,
@@ -81,7 +84,8 @@ fn run(gpu: bool) -> Result<(), Box<dyn Error>> {
     let rows = session.upload(&workload.rows)?;
     let bags = session.upload(&workload.bags)?;
     let sums = session.memory::<f32>((workload.n_bags() * workload.width) as u64)?;
-    let uses = session.memory::<u64>(workload.n_rows() as u64)?;
+    session.create_array("uses", &vec![0u64; workload.n_rows()])?;
+    let uses = session.array_mut::<u64>("uses")?;
 
     let config = session.fill(&gather)?;
     let args = (
@@ -93,11 +97,11 @@ fn run(gpu: bool) -> Result<(), Box<dyn Error>> {
     );
     let gather_seconds = session.launch(&gather, config, args)?;
     let config = session.fill(&count_uses)?;
-    let args = (rows.global(), uses.atomics());
-    let count_seconds = session.launch(&count_uses, config, args)?;
+    let count_seconds = session.launch(&count_uses, config, (rows.global(), uses))?;
+    session.flush()?;
 
     let counts = session.counts()?;
-    let (sums, uses) = (sums.to_vec()?, uses.to_vec()?);
+    let (sums, uses) = (sums.to_vec()?, session.stored::<u64>("uses")?);
     let gathered = workload.rows.len();
     println!(
         "runner {}, one emulated p5800x (its time is modelled)",
@@ -116,12 +120,13 @@ fn run(gpu: bool) -> Result<(), Box<dyn Error>> {
         gathered as f64 / gather_seconds / 1e6
     );
     println!(
-        "read from the SSD: {} commands, {:.1} MiB",
+        "SSD: {} reads and {} writes, {:.1} MiB",
         counts.reads,
+        counts.writes,
         counts.bytes as f64 / MIB
     );
     println!(
-        "histogram: {gathered} uses counted in {:.1} ms; the busiest row was used {} times, {} \
+        "histogram on the SSD: {gathered} uses counted in {:.1} ms; the busiest row was used {} times, {} \
          rows never",
         count_seconds * 1e3,
         uses.iter().max().copied().unwrap_or(0),

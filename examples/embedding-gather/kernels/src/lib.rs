@@ -39,16 +39,16 @@ pub fn gather(
     Ok(())
 }
 
-/// Counts how often each row is used: a lane takes an entry of `rows` at a time.
+/// Counts how often each row is used, in a histogram that lies on the SSDs as the table does. A
+/// lane takes an entry of `rows` at a time.
 #[kernel]
 #[launch_bounds(256)]
-pub fn count_uses(rows: Global<u32>, uses: Atomics<u64>) {
+pub fn count_uses(rows: Global<u32>, uses: ArrayMut<u64>) -> Result<(), IoError> {
     for at in thread::grid_stride(rows.len()) {
         let row = u64::from(rows.get(at).unwrap_or(0));
-        if row < uses.len() {
-            uses.at(row).fetch_add(1, Order::Relaxed);
-        }
+        uses.fetch_add(row, 1)?;
     }
+    Ok(())
 }
 
 /// Where a bag's rows begin and end.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
 
 fn configuration() -> Configuration {
     Configuration {
@@ -14,6 +14,8 @@ fn configuration() -> Configuration {
             medium: Medium::Near,
             lba_bytes: 512,
             bytes: 1 << 20,
+            volatile_write_cache: false,
+            faults: Faults::none(),
         },
         ssds: 1,
         layout: Layout::Stripe,
@@ -63,10 +65,12 @@ fn bags_are_summed_and_rows_counted() -> Result<(), warpstore::Error> {
         session.launch(&gather, config, args)?;
         assert_eq!(sums.to_vec()?, expected, "seed {seed}");
 
-        let uses = session.memory::<u64>(500)?;
+        session.create_array("uses", &[0u64; 500])?;
+        let uses = session.array_mut::<u64>("uses")?;
         let config = session.fill(&count_uses)?;
-        session.launch(&count_uses, config, (rows_near.global(), uses.atomics()))?;
-        for (row, count) in uses.to_vec()?.into_iter().enumerate() {
+        session.launch(&count_uses, config, (rows_near.global(), uses))?;
+        session.flush()?;
+        for (row, count) in session.stored::<u64>("uses")?.into_iter().enumerate() {
             let expected = rows.iter().filter(|&&used| used as usize == row).count();
             assert_eq!(count, expected as u64, "row {row}, seed {seed}");
         }
