@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use nvme_model::{Configuration, Controller, Media, Namespace, Profile};
+use nvme_model::{
+    Commands, Configuration, Controller, Fault, Faults, Media, Namespace, Profile, Rule, When,
+};
 use nvme_wire::regs::{Aqa, Cc, doorbell_offset, offset};
 use nvme_wire::{Cqe, Sqe};
 
@@ -208,7 +210,7 @@ fn put(ring: &[Page], slot: u32, sqe: Sqe) {
     }
 }
 
-/// One byte of input chooses timing, doorbell stride and MDTS.
+/// One byte of input chooses timing, doorbell stride, MDTS, write cache and faults.
 fn controller(input: &mut Input<'_>) -> Controller {
     let choice = input.byte();
     let timed = Profile::by_name("p5800x").unwrap();
@@ -230,6 +232,8 @@ fn controller(input: &mut Input<'_>) -> Controller {
         dstrd: choice >> 1 & 3,
         to: 1,
         queues: 3,
+        volatile_write_cache: choice & 0x40 != 0,
+        faults: faults(choice),
         profile: if choice & 1 == 0 {
             Profile::IDEAL
         } else {
@@ -238,4 +242,25 @@ fn controller(input: &mut Input<'_>) -> Controller {
     };
     let media = Media::ram(configuration.media_bytes().unwrap()).unwrap();
     Controller::new(configuration, media, None, None).unwrap()
+}
+
+/// Faults that need room for more completions than there are commands, or none.
+fn faults(choice: u8) -> Faults {
+    let fault = match choice & 0x88 {
+        0x08 => Fault::Duplicate,
+        0x80 => Fault::StaleCid,
+        0x88 => Fault::UnknownCid,
+        _ => return Faults::none(),
+    };
+    let rule = Rule {
+        fault,
+        when: When::OneIn(2),
+        queue: None,
+        commands: Commands::All,
+        lbas: None,
+    };
+    Faults {
+        seed: 1,
+        rules: vec![rule],
+    }
 }
