@@ -24,6 +24,7 @@ mod ssd;
 mod test;
 mod tidy;
 mod toolchain;
+mod tsan;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -10,7 +10,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-use crate::{examples, fuzz, guest, mutants, qemu, repo, setup};
+use crate::{examples, fuzz, guest, mutants, qemu, repo, setup, tsan};
 
 /// The package whose tests need QEMU.
 const QEMU_TESTS: &str = "warpstore-qemu-tests";
@@ -42,6 +42,8 @@ enum Tier {
     Examples,
     /// Feed decoders, the emulated controller and the graph readers with anything
     Fuzz(fuzz::Args),
+    /// Run the tests of whole warps under ThreadSanitizer
+    Tsan,
 }
 
 /// Runs the tests and prints `N passed, N failed` as the last line.
@@ -54,6 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(Tier::Examples) => return examples::run(),
         Some(Tier::Qemu { args }) => return guest::run(args),
         Some(Tier::Fuzz(args)) => return fuzz::run(args),
+        Some(Tier::Tsan) => return tsan::run(),
         None => {}
     }
     let mut toolchain = setup::ready()?;

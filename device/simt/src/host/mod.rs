@@ -16,6 +16,7 @@
 mod block;
 pub(crate) mod collective;
 mod fault;
+mod fiber;
 pub(crate) mod lane;
 mod launch;
 pub(crate) mod memory;

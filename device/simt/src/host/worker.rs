@@ -12,6 +12,7 @@ use corosensei::{Coroutine, CoroutineResult};
 
 use super::block::Block;
 use super::fault::LaunchFault;
+use super::fiber::Fiber;
 use super::lane::{Lane, Suspension, now_ns};
 use super::launch::Launch;
 use super::warp::{Warp, lanes};
@@ -22,7 +23,13 @@ const STACK_BYTES: usize = 256 * 1024;
 
 /// The message of a panic that ended the lane, or `None`.
 type Outcome = Option<String>;
-type LaneRun = Coroutine<(), Suspension, Outcome, DefaultStack>;
+type LaneCoroutine = Coroutine<(), Suspension, Outcome, DefaultStack>;
+
+/// A lane that has not returned.
+struct LaneRun {
+    coroutine: LaneCoroutine,
+    fiber: Fiber,
+}
 
 /// A block and the coroutines of its lanes that have not returned.
 struct Resident {
@@ -34,7 +41,8 @@ impl Drop for Resident {
     /// Unwinds the lanes of a launch that was given up.
     fn drop(&mut self) {
         for lane in self.lanes.iter_mut().flatten() {
-            lane.force_unwind();
+            let LaneRun { coroutine, fiber } = lane;
+            fiber.visit(|| coroutine.force_unwind());
         }
     }
 }
@@ -105,11 +113,15 @@ impl<'a> Worker<'a> {
         let body = self.launch.body;
         // SAFETY: the coroutine borrows `body`, which lives until every worker has ended; a worker
         // drives its coroutines to their end or unwinds them when it drops its residents.
-        Ok(unsafe {
-            LaneRun::with_stack_unchecked(stack, move |yielder, ()| {
+        let coroutine = unsafe {
+            LaneCoroutine::with_stack_unchecked(stack, move |yielder, ()| {
                 let run = || Lane::enter(yielder, &block, thread_idx, body);
                 catch_unwind(AssertUnwindSafe(run)).err().map(panic_message)
             })
+        };
+        Ok(LaneRun {
+            coroutine,
+            fiber: Fiber::new(),
         })
     }
 
@@ -170,12 +182,12 @@ impl Resident {
         stacks: &mut Vec<DefaultStack>,
     ) -> CoroutineResult<Suspension, Outcome> {
         let slot = &mut self.lanes[thread_idx as usize];
-        let lane = slot
+        let LaneRun { coroutine, fiber } = slot
             .as_mut()
             .expect("a lane that has returned is not runnable");
-        let result = lane.resume(());
-        if lane.done() {
-            stacks.extend(slot.take().map(LaneRun::into_stack));
+        let result = fiber.visit(|| coroutine.resume(()));
+        if coroutine.done() {
+            stacks.extend(slot.take().map(|lane| lane.coroutine.into_stack()));
         }
         result
     }
