@@ -1,7 +1,8 @@
 //! `cargo xtask test examples`: the projects under `examples/`, used as their owners would.
 //!
 //! They are no members of the workspace, so that they show what a project of a user's needs. Each
-//! has its own lock file; only the target folder is shared, to compile other people's crates once.
+//! has its own lock file, which follows warpstore's dependencies as a user's would; only the target
+//! folder is shared, to compile other people's crates once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ pub fn run() -> Result<()> {
         let use_it = |(first, last): (&[&str], &[&str])| {
             let mut cargo = toolchain.cargo();
             cargo.current_dir(project).args(first);
-            cargo.args(["--release", "--locked"]).args(last);
+            cargo.arg("--release").args(last);
             repo::run(cargo.env("CARGO_TARGET_DIR", repo::target()))
         };
         println!("example: {}", project.display());
