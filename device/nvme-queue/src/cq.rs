@@ -152,7 +152,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
 
     /// Finishes the command that `cqe` completes, or counts the CQE.
     #[inline(always)]
-    fn complete<F: Finish>(self, cqe: Cqe, finish: &F) {
+    pub(crate) fn complete<F: Finish>(self, cqe: Cqe, finish: &F) {
         match self.settle(cqe) {
             Ok(tag) => finish.finish(Completion {
                 tag,

@@ -3,14 +3,19 @@
 // UNSAFETY: `Queue::from_desc` turns the addresses of a descriptor into handles; whoever calls it
 // vouches for them.
 
+mod any;
+
+pub use any::AnyQueue;
+
 use core::ops::Range;
 use core::ptr::with_exposed_provenance_mut;
 
 use warpstore_simt::{Native, NativeCell, NativeCells, Scope, Word};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::bam::{BAM_CIDS, BAM_STRIDE, Bam, BamWords};
 use crate::queue::FAULT_WORDS;
-use crate::{Queue, Shape, Ticket, Words};
+use crate::{Locked, Protocol, Queue, Shape, Ticket, Words};
 
 /// Words in a cache line of 128 bytes, the unit at which GPU atomics contend.
 const LINE: u64 = 16;
@@ -24,6 +29,15 @@ const RUNG: u64 = 4 * LINE;
 const FAULTS: u64 = 5 * LINE;
 const ARRAYS: u64 = 6 * LINE;
 
+// The same for BaM's protocol; ticket, tail, CQ head and the dead word lie where the others have them.
+const SQ_HEAD: u64 = 4 * LINE;
+const CID_TICKET: u64 = 5 * LINE;
+const TAIL_LOCK: u64 = 6 * LINE;
+const CQ_LOCK: u64 = 7 * LINE;
+const BAM_ARRAYS: u64 = 8 * LINE;
+/// Arrays with one element an entry: turn, both marks, place. The CIDs follow.
+const BAM_ARRAY_COUNT: u64 = 4;
+
 /// Where the private words of a queue pair lie in one allocation of GPU memory (or of plain
 /// memory, where submitters are host threads).
 ///
@@ -32,28 +46,47 @@ const ARRAYS: u64 = 6 * LINE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     shape: Shape,
+    protocol: Protocol,
     /// Words of one array, in whole lines.
     array: u64,
 }
 
 impl Layout {
-    /// Layout for queue pairs of this shape.
+    /// Layout for queue pairs of this shape, used by [`Protocol::Hop`].
     #[inline(always)]
     pub const fn of(shape: Shape) -> Self {
+        Self::with(shape, Protocol::Hop)
+    }
+
+    /// Layout for queue pairs of this shape, used by `protocol`.
+    #[inline(always)]
+    pub const fn with(shape: Shape, protocol: Protocol) -> Self {
+        let words = match protocol {
+            Protocol::Hop | Protocol::Lock => shape.depth(),
+            Protocol::Bam => shape.depth() * BAM_STRIDE,
+        };
         Self {
             shape,
-            array: shape.depth().next_multiple_of(LINE),
+            protocol,
+            array: words.next_multiple_of(LINE),
         }
     }
 
     /// Size of the allocation.
     pub const fn bytes(self) -> u64 {
-        (self.tags() + self.array) * 8
+        let words = match self.protocol {
+            Protocol::Hop | Protocol::Lock => self.tags() + self.array,
+            Protocol::Bam => self.bam_array(BAM_ARRAY_COUNT) + BAM_CIDS * self.array,
+        };
+        words * 8
     }
 
-    /// The bytes of the allocation that start as 0xff: empty marks.
+    /// The bytes of the allocation that start as 0xff: empty marks. There may be none.
     pub const fn mark_bytes(self) -> Range<u64> {
-        self.marks() * 8..(self.marks() + self.array) * 8
+        match self.protocol {
+            Protocol::Hop | Protocol::Lock => self.marks() * 8..(self.marks() + self.array) * 8,
+            Protocol::Bam => 0..0,
+        }
     }
 
     /// Describes the queue pair `id` whose private words begin at `words`.
@@ -69,8 +102,14 @@ impl Layout {
             log2_depth,
             cap,
             cadence,
-            id: id as u32,
+            id,
+            protocol: self.protocol as u16,
         }
+    }
+
+    /// First word of array `number` of BaM's protocol; the last is that of the CIDs.
+    const fn bam_array(self, number: u64) -> u64 {
+        BAM_ARRAYS + number * self.array
     }
 
     const fn marks(self) -> u64 {
@@ -110,8 +149,10 @@ pub struct QueueDesc {
     pub cap: u32,
     /// CQEs taken between two CQ doorbells.
     pub cadence: u32,
-    /// Identifier of the submission queue, below 2^16.
-    pub id: u32,
+    /// Identifier of the submission queue.
+    pub id: u16,
+    /// A [`Protocol`].
+    pub protocol: u16,
 }
 
 const _: () = {
@@ -122,12 +163,14 @@ const _: () = {
     assert!(core::mem::offset_of!(QueueDesc, cap) == 44);
     assert!(core::mem::offset_of!(QueueDesc, cadence) == 48);
     assert!(core::mem::offset_of!(QueueDesc, id) == 52);
+    assert!(core::mem::offset_of!(QueueDesc, protocol) == 54);
     assert!(size_of::<RingAddresses>() == 32);
     assert!(core::mem::offset_of!(RingAddresses, sq) == 0);
     assert!(core::mem::offset_of!(RingAddresses, cq) == 8);
     assert!(core::mem::offset_of!(RingAddresses, sq_doorbell) == 16);
     assert!(core::mem::offset_of!(RingAddresses, cq_doorbell) == 24);
     assert!(FAULT_WORDS <= LINE);
+    assert!(BAM_STRIDE <= LINE && BAM_CIDS.is_power_of_two());
 };
 
 impl<W: Ticket> Queue<Native, W> {
@@ -142,11 +185,7 @@ impl<W: Ticket> Queue<Native, W> {
     /// or atomically.
     #[inline(always)]
     pub unsafe fn from_desc(desc: &QueueDesc) -> Self {
-        let shape = Shape {
-            log2_depth: desc.log2_depth,
-            cap: desc.cap,
-            cadence: desc.cadence,
-        };
+        let shape = shape_of(desc);
         let (layout, depth) = (Layout::of(shape), shape.depth());
         let memory = Memory(());
         let words = Words {
@@ -164,7 +203,65 @@ impl<W: Ticket> Queue<Native, W> {
             sq_doorbell: memory.cell(desc.rings.sq_doorbell),
             cq_doorbell: memory.cell(desc.rings.cq_doorbell),
         };
-        Self::new(words, shape, desc.id as u16)
+        Self::new(words, shape, desc.id)
+    }
+}
+
+impl<W: Ticket> Locked<Native, W> {
+    /// The queue pair that `desc` describes.
+    ///
+    /// # Safety
+    /// As [`Queue::from_desc`].
+    #[inline(always)]
+    pub(crate) unsafe fn from_desc(desc: &QueueDesc) -> Self {
+        // SAFETY: the caller's promise is the same.
+        Self(unsafe { Queue::from_desc(desc) })
+    }
+}
+
+impl<W: Ticket> Bam<Native, W> {
+    /// The queue pair that `desc` describes.
+    ///
+    /// # Safety
+    /// As [`Queue::from_desc`], with a description for [`Protocol::Bam`].
+    #[inline(always)]
+    pub(crate) unsafe fn from_desc(desc: &QueueDesc) -> Self {
+        let shape = shape_of(desc);
+        let (layout, depth) = (Layout::with(shape, Protocol::Bam), shape.depth());
+        let memory = Memory(());
+        let array = |number, elements| {
+            let words = desc.words + layout.bam_array(number) * 8;
+            memory.cells(words, elements * BAM_STRIDE)
+        };
+        let words = BamWords {
+            ticket: memory.cell(desc.words + TICKET * 8),
+            cid_ticket: memory.cell(desc.words + CID_TICKET * 8),
+            tail: memory.cell(desc.words + TAIL * 8),
+            tail_lock: memory.cell(desc.words + TAIL_LOCK * 8),
+            sq_head: memory.cell(desc.words + SQ_HEAD * 8),
+            cq_head: memory.cell(desc.words + CQ_HEAD * 8),
+            cq_lock: memory.cell(desc.words + CQ_LOCK * 8),
+            dead: memory.cell(desc.words + DEAD * 8),
+            turn: array(0, depth),
+            tail_mark: array(1, depth),
+            head_mark: array(2, depth),
+            place: array(3, depth),
+            cid: array(BAM_ARRAY_COUNT, BAM_CIDS * depth),
+            sq: memory.cells(desc.rings.sq, depth * 8),
+            cq: memory.cells(desc.rings.cq, depth * 2),
+            sq_doorbell: memory.cell(desc.rings.sq_doorbell),
+            cq_doorbell: memory.cell(desc.rings.cq_doorbell),
+        };
+        Self::new(words, shape, desc.id)
+    }
+}
+
+#[inline(always)]
+fn shape_of(desc: &QueueDesc) -> Shape {
+    Shape {
+        log2_depth: desc.log2_depth,
+        cap: desc.cap,
+        cadence: desc.cadence,
     }
 }
 
@@ -200,6 +297,14 @@ mod tests {
             assert!((layout.tags() + shape.depth()) * 8 <= layout.bytes());
             assert_eq!(layout.mark_bytes(), layout.marks() * 8..layout.tags() * 8);
             assert_eq!(layout.bytes() % (LINE * 8), 0);
+            let bam = Layout::with(shape, Protocol::Bam);
+            let elements = shape.depth() * BAM_STRIDE;
+            for array in 0..BAM_ARRAY_COUNT {
+                assert!(bam.bam_array(array) + elements <= bam.bam_array(array + 1));
+            }
+            let cids = bam.bam_array(BAM_ARRAY_COUNT) + elements * BAM_CIDS;
+            assert!(cids * 8 <= bam.bytes());
+            assert!(bam.mark_bytes().is_empty());
         }
     }
 }

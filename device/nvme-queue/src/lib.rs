@@ -59,6 +59,11 @@
 //! The ordering of each access is in `docs/memory-model.md`, section "Queues"; the IDs in
 //! `// Ordering:` comments refer to it.
 //!
+//! # Other protocols
+//!
+//! The above is [`Protocol::Hop`]. Two baselines stand beside it: [`Bam`] and [`Locked`]. [`AnyQueue`] is a
+//! queue pair with the protocol that its description names.
+//!
 //! # What this crate does not do
 //!
 //! It does not interpret commands, tags or statuses, retry, or choose a queue. It allocates
@@ -68,15 +73,21 @@
 #[cfg(test)]
 extern crate std;
 
+mod bam;
 mod cq;
 mod desc;
+mod lock;
 mod patience;
+mod protocol;
 mod queue;
 mod ring;
 mod sq;
 
+pub use bam::{BAM_CIDS, BAM_STRIDE, Bam, BamWords};
 pub use cq::{Completion, Faults, Finish};
-pub use desc::{Layout, QueueDesc, RingAddresses};
+pub use desc::{AnyQueue, Layout, QueueDesc, RingAddresses};
+pub use lock::Locked;
 pub use patience::{Patience, QueueError, Reason};
+pub use protocol::Protocol;
 pub use queue::{EMPTY, FAULT_WORDS, Queue, Words};
 pub use ring::{DepthError, Narrow, Shape, Ticket, Wide};

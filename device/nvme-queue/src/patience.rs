@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use warpstore_simt::{Cell, Order, Platform, System};
+use warpstore_simt::{Cell, Order, Platform, System, Team};
 
 /// Bounds of every wait of one call. The deadline is a time of [`Platform::now_ns`]; the host
 /// aborts all waits by storing a value other than 0.
@@ -50,6 +50,24 @@ impl Reason {
             2 => Some(Self::Expired),
             3 => Some(Self::Aborted),
             _ => None,
+        }
+    }
+
+    /// The end of what each lane of `team` did for itself, the same for all: an error if one of them
+    /// failed. Collective.
+    #[inline(always)]
+    pub(crate) fn of_any<T: Team>(
+        team: T,
+        result: Result<(), Self>,
+        queue: u16,
+    ) -> Result<(), QueueError> {
+        let code = match result {
+            Ok(()) => 0,
+            Err(reason) => reason as u32,
+        };
+        match Self::from_code(team.max(code)) {
+            None => Ok(()),
+            Some(reason) => Err(QueueError { queue, reason }),
         }
     }
 }

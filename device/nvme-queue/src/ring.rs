@@ -163,9 +163,15 @@ impl<W: Ticket> Ring<W> {
     /// The state after `state`: from in flight to free for the next lap.
     #[inline(always)]
     pub(crate) fn next(self, state: u64) -> u64 {
+        self.half_laps(state.wrapping_add(1))
+    }
+
+    /// A count of half laps, reduced as states are.
+    #[inline(always)]
+    pub(crate) fn half_laps(self, count: u64) -> u64 {
         // One bit more than a lap has; the last lap is followed by lap 0.
         let bits = W::BITS - self.log2_depth + 1;
-        state.wrapping_add(1) & (u64::MAX >> (64 - bits))
+        count & (u64::MAX >> (64 - bits))
     }
 
     /// True if a slot in `state` shows the command `index` as done, to a holder of a later ticket

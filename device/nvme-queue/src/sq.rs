@@ -110,7 +110,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
 
     /// Records the command and writes its entry. Nobody reads either before publication.
     #[inline(always)]
-    fn write_entry(self, index: u64, sqe: Sqe, tag: u64) {
+    pub(crate) fn write_entry(self, index: u64, sqe: Sqe, tag: u64) {
         let slot = self.ring.slot(index);
         // Ordering: [SQ-3] published with the entry; its drainer gets here through the CQE.
         self.words.tag.at(slot).store(tag, Order::Relaxed);
@@ -215,7 +215,7 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
     /// Ends the wait of all lanes if the queue is dead or patience is exhausted. In the first
     /// turn only the queue is asked: the clock and the host's word are slower than a free slot.
     #[inline(always)]
-    fn check<T: Team>(
+    pub(crate) fn check<T: Team>(
         self,
         team: T,
         attempt: u32,

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 
 use controller::{SQID, command};
 use nvme_queue::{
-    Completion, Faults, Finish, Narrow, Patience, Queue, QueueError, Reason, Ticket, Wide,
+    Completion, Faults, Finish, Narrow, Patience, Protocol, Queue, QueueError, Reason, Ticket, Wide,
 };
 use pair::{Pair, word};
 use proptest::prelude::*;
-use warpstore_simt::{Cell, Native, Order, Solo};
+use warpstore_simt::{Cell, Native, Order, Platform, Solo};
 
 /// Serial numbers in the order in which they were finished.
 #[derive(Default)]
@@ -132,7 +132,7 @@ fn submit<W: Ticket>(
 }
 
 fn follows_the_reference<W: Ticket>(depth: u32, steps: &[Step]) -> Result<(), TestCaseError> {
-    let pair = Pair::<W>::new(depth);
+    let pair = Pair::<W>::with(depth, Protocol::Hop);
     let (queue, mut controller, finished) = (pair.queue, pair.controller(), Finished::default());
     let mut reference = Reference::new(depth as usize);
     let laps = 1u64.checked_shl(W::BITS - depth.trailing_zeros()).unwrap();
@@ -194,50 +194,86 @@ proptest! {
     }
 }
 
+const PROTOCOLS: [Protocol; 3] = [Protocol::Hop, Protocol::Bam, Protocol::Lock];
+
+/// Expects that no command is finished.
+#[derive(Clone, Copy)]
+struct Nothing;
+
+impl Finish for Nothing {
+    fn finish(&self, completion: Completion) {
+        panic!("nobody completed {completion:?}");
+    }
+}
+
+/// Submits until a command does not get through; the reason.
+fn fill(pair: &Pair<Wide>, patience: &Patience<Native>) -> Reason {
+    let error = (0..64)
+        .find_map(|serial| {
+            let sqe = command(serial);
+            let submitted = pair.any().submit(Solo, sqe, serial, &Nothing, patience);
+            submitted.err()
+        })
+        .expect("a ring of four took 64 commands");
+    assert_eq!(error.queue, SQID);
+    error.reason
+}
+
+/// Fills a queue on another thread; does `then` when the controller has a command.
+fn fill_until(pair: &Pair<Wide>, patience: &Patience<Native>, then: impl FnOnce()) -> Reason {
+    std::thread::scope(|scope| {
+        let filling = scope.spawn(|| fill(pair, patience));
+        let mut controller = pair.controller();
+        while controller.in_flight.is_empty() {
+            controller.fetch();
+            std::thread::yield_now();
+        }
+        then();
+        filling.join().unwrap()
+    })
+}
+
 #[test]
 fn a_full_queue_ends_in_the_reason_and_is_dead_afterwards() {
-    let pair = Pair::<Wide>::new(4);
-    let (queue, finished) = (pair.queue, Finished::default());
-    for serial in 0..3 {
-        submit(queue, serial, &finished, &patience()).unwrap();
-    }
-    let reason =
-        |patience: &Patience<Native>| submit(queue, 3, &finished, patience).map_err(|e| e.reason);
-    assert!(!queue.is_dead());
-    assert_eq!(
-        reason(&Patience {
-            deadline_ns: 0,
+    for protocol in PROTOCOLS {
+        let pair = Pair::with(4, protocol);
+        let brief = Patience {
+            deadline_ns: Native::now_ns() + 1_000_000,
             ..patience()
-        }),
-        Err(Reason::Expired)
-    );
-    assert!(queue.is_dead());
-    assert_eq!(reason(&patience()), Err(Reason::Dead));
+        };
+        assert!(!pair.any().is_dead());
+        assert_eq!(fill(&pair, &brief), Reason::Expired, "{protocol:?}");
+        assert!(pair.any().is_dead());
+        assert_eq!(fill(&pair, &patience()), Reason::Dead, "{protocol:?}");
+    }
 }
 
 #[test]
 fn the_abort_word_ends_a_wait() {
-    let pair = Pair::<Wide>::new(2);
-    let (queue, finished, patience) = (pair.queue, Finished::default(), patience());
-    submit(queue, 0, &finished, &patience).unwrap();
-    patience.abort.store(1, Order::Relaxed);
-    let error = submit(queue, 1, &finished, &patience).unwrap_err();
-    assert_eq!(
-        error,
-        QueueError {
-            queue: SQID,
-            reason: Reason::Aborted
-        }
-    );
+    for protocol in PROTOCOLS {
+        let (pair, patience) = (Pair::with(4, protocol), patience());
+        let reason = fill_until(&pair, &patience, || patience.abort.store(1, Order::Relaxed));
+        assert_eq!(reason, Reason::Aborted, "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_death_ends_the_waits_of_others() {
+    for protocol in PROTOCOLS {
+        let (pair, patience) = (Pair::with(4, protocol), patience());
+        let reason = fill_until(&pair, &patience, || pair.any().kill());
+        assert_eq!(reason, Reason::Dead, "{protocol:?}");
+    }
 }
 
 #[test]
 fn a_queue_that_was_killed_takes_no_command() {
-    let pair = Pair::<Wide>::new(4);
-    pair.queue.kill();
-    let error = submit(pair.queue, 0, &Finished::default(), &patience()).unwrap_err();
-    assert_eq!(error.reason, Reason::Dead);
-    let mut controller = pair.controller();
-    controller.fetch();
-    assert!(controller.in_flight.is_empty());
+    for protocol in PROTOCOLS {
+        let pair = Pair::with(4, protocol);
+        pair.any().kill();
+        assert_eq!(fill(&pair, &patience()), Reason::Dead, "{protocol:?}");
+        let mut controller = pair.controller();
+        controller.fetch();
+        assert!(controller.in_flight.is_empty(), "{protocol:?}");
+    }
 }

@@ -5,7 +5,7 @@
 )]
 // UNSAFETY: descriptors and handles name the allocations of a `Pair`, which keeps them.
 
-use nvme_queue::{Layout, Queue, RingAddresses, Shape, Ticket};
+use nvme_queue::{AnyQueue, Bam, Layout, Protocol, Queue, QueueDesc, RingAddresses, Shape, Ticket};
 use warpstore_simt::{Native, NativeCell, NativeCells, Scope, Word};
 
 use crate::controller::{Controller, Rings, SQID};
@@ -16,15 +16,17 @@ struct Line([u8; 128]);
 
 /// Memory of a queue pair and both views of it. The views do not outlive it.
 pub struct Pair<W: Ticket> {
+    /// What [`Protocol::Hop`] works on.
     pub queue: Queue<Native, W>,
+    desc: QueueDesc,
     rings: Rings<Native>,
     _memory: [Vec<Line>; 4],
 }
 
 impl<W: Ticket> Pair<W> {
-    pub fn new(depth: u32) -> Self {
+    pub fn with(depth: u32, protocol: Protocol) -> Self {
         let shape = Shape::new(depth, u32::MAX).unwrap();
-        let layout = Layout::of(shape);
+        let layout = Layout::with(shape, protocol);
         let lines = |bytes: u64| vec![Line([0; 128]); bytes.div_ceil(128) as usize];
         let mut words = lines(layout.bytes());
         for byte in layout.mark_bytes() {
@@ -65,14 +67,25 @@ impl<W: Ticket> Pair<W> {
         };
         Self {
             queue,
+            desc,
             rings,
             _memory: memory,
         }
     }
 
+    /// The queue pair with the protocol that it was made for.
+    pub fn any(&self) -> AnyQueue<'_, W> {
+        // SAFETY: as in `with`.
+        unsafe { AnyQueue::from_desc(&self.desc) }
+    }
+
     pub fn controller(&self) -> Controller<Native> {
         let shape = self.queue.shape();
-        Controller::new(self.rings, shape.depth() as u32, shape.cap(), 0)
+        let cap = match self.any().protocol() {
+            Protocol::Hop | Protocol::Lock => shape.cap(),
+            Protocol::Bam => Bam::<Native, W>::most_threads(shape),
+        };
+        Controller::new(self.rings, shape.depth() as u32, cap, 0)
     }
 }
 
