@@ -129,9 +129,9 @@ impl Access {
             return;
         }
         if leads {
-            let queue = self.store.home_queue(self.ssd);
+            let company = self.store.company(self.store.home_queue(self.ssd));
             let part = self.part::<A>(self.group);
-            by_queue(team.part(submitting), queue, |peers| {
+            by_queue(team.part(submitting), company, |peers| {
                 plan = submit(peers, self.store, self.line, 0, part, plan, deadline_ns);
             });
         }

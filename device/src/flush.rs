@@ -147,7 +147,8 @@ impl Errand {
         let submits = !self.done && !self.in_flight && self.is_ready(turn);
         let submitting = team.ballot(submits);
         if submits {
-            by_queue(team.part(submitting), self.queue, |peers| {
+            let company = self.store.company(self.queue);
+            by_queue(team.part(submitting), company, |peers| {
                 self.submit(peers, patience);
             });
         }
@@ -228,9 +229,10 @@ impl Errand {
             .store(bounce::IN_FLIGHT, Order::Relaxed);
         let tag = Purpose::Bounce { buffer }.tag();
         let finisher = Finisher { store, queue };
-        let submitted = store
-            .queue(queue)
-            .submit(peers, self.command(), tag, &finisher, patience);
+        let submitted =
+            store
+                .queue(queue)
+                .submit_each(peers, self.command(), tag, &finisher, patience);
         self.commands += 1;
         match submitted {
             Ok(()) => self.in_flight = true,

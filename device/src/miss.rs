@@ -53,9 +53,9 @@ impl Access {
         let mut plan = plan.to_word();
         let submitting = wanting.ballot(submits);
         if submits {
-            let queue = self.store.home_queue(ssd);
+            let company = self.store.company(self.store.home_queue(ssd));
             let part = self.part::<A>(group);
-            by_queue(wanting.part(submitting), queue, |peers| {
+            by_queue(wanting.part(submitting), company, |peers| {
                 let (store, line, version) = (self.store, self.line, self.meta.version());
                 plan = submit(
                     peers,

@@ -12,7 +12,7 @@ use crate::store::{Store, Transfer};
 pub(crate) const WHOLE_LINE: u64 = u64::MAX;
 
 /// Submits the command of a plan; an error takes the plan's place. Collective over `peers`, whose
-/// lanes all head for the same queue. Plans in words and scalars only, since this is a call.
+/// lanes keep the same [`Store::company`]. Plans in words and scalars only, since this is a call.
 /// `part` is the byte that an access beside the cache is after, or [`WHOLE_LINE`].
 ///
 /// After an error nobody knows whether the controller has the command, so its slot or buffer
@@ -56,9 +56,10 @@ pub(crate) fn submit<T: Team>(
     };
     let finisher = Finisher { store, queue };
     let patience = store.patience_until(deadline_ns);
-    let submitted = store
-        .queue(queue)
-        .submit(peers, command, purpose.tag(), &finisher, &patience);
+    let submitted =
+        store
+            .queue(queue)
+            .submit_each(peers, command, purpose.tag(), &finisher, &patience);
     let Err(error) = submitted else {
         return plan;
     };

@@ -7,7 +7,7 @@
 use core::num::NonZeroU32;
 
 use line_cache::LineTable;
-use nvme_queue::{Patience, Queue, QueueDesc, Wide};
+use nvme_queue::{AnyQueue, Patience, Protocol, QueueDesc};
 use nvme_wire::Sqe;
 use warpstore_simt::{Device, Native, NativeCell, NativeCells, Platform, System, thread};
 
@@ -51,6 +51,8 @@ pub struct StoreDesc {
     pub map: StripeMap,
     /// Queue pairs of each SSD.
     pub queues_per_ssd: NonZeroU32,
+    /// How commands enter the queues, as their descriptions say too.
+    pub protocol: Protocol,
     /// What an access does on its way.
     pub mode: CacheMode,
     /// The line table.
@@ -140,7 +142,7 @@ impl Store {
 
     /// Queue `index` (SSD × queues per SSD + queue); beyond the last, the first.
     #[inline(always)]
-    pub(crate) fn queue(self, index: u32) -> Queue<Native, Wide> {
+    pub(crate) fn queue<'kernel>(self, index: u32) -> AnyQueue<'kernel> {
         let desc = self.desc();
         let index = if index < self.queues().get() {
             index
@@ -151,7 +153,7 @@ impl Store {
         // SAFETY: the index is below the length of the table, which is immutable.
         let queue = unsafe { &*queue };
         // SAFETY: the host built the description from live rings and words.
-        unsafe { Queue::from_desc(queue) }
+        unsafe { AnyQueue::from_desc(queue) }
     }
 
     #[inline(always)]
@@ -173,6 +175,17 @@ impl Store {
     pub(crate) fn home_queue(self, ssd: u32) -> u32 {
         let queues = self.desc().queues_per_ssd;
         ssd * queues.get() + warp_index() % queues
+    }
+
+    /// Which lanes submit together: those with the same number. One for each queue, or, where every
+    /// lane acts for itself, one for all: a lane then waits for no other lane's SSD.
+    #[inline(always)]
+    pub(crate) fn company(self, queue: u32) -> u32 {
+        if self.desc().protocol.is_per_lane() {
+            0
+        } else {
+            queue
+        }
     }
 
     /// A queue of any SSD, another one each `turn`: completions that nobody waits for in their

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nvme_model::{Faults, Profile};
+use warpstore_device::parts::nvme_queue::Protocol;
 use warpstore_device::{CacheMode, Layout};
 
 use crate::Error;
@@ -87,7 +88,10 @@ pub struct Configuration {
     pub queues: u32,
     /// Entries of each ring: a power of two, 2 to 4096.
     pub depth: u32,
-    /// Most commands in flight in one queue, whatever its depth allows.
+    /// How commands enter and leave the queues.
+    pub protocol: Protocol,
+    /// Most commands in flight in one queue, whatever its depth allows. With [`Protocol::Bam`] it is
+    /// the number of lanes that limits them.
     pub in_flight: u32,
     /// Cache line. Bytes: a power of two from 512 to 65536, a multiple of the LBA.
     pub line_bytes: u32,
@@ -112,6 +116,20 @@ impl Configuration {
     pub const MAX_QUEUES_IN_ALL: u32 = 4096;
     /// Most lines of a cache.
     pub const MAX_CACHE_LINES: u64 = warpstore_device::parts::line_cache::MAX_SLOTS as u64;
+
+    /// Most lanes of a launch. A queue of [`Protocol::Bam`] admits one lane less than it has entries
+    /// (`nvme_queue::Bam` says why), and whole warps go to a queue; the others admit any number.
+    pub fn admitted_lanes(&self) -> u64 {
+        Self::lanes_admitted_by(self.protocol, self.depth, self.queues)
+    }
+
+    /// The same, for so many queue pairs an SSD of so many entries.
+    pub fn lanes_admitted_by(protocol: Protocol, depth: u32, queues: u32) -> u64 {
+        match protocol {
+            Protocol::Hop | Protocol::Lock => u64::MAX,
+            Protocol::Bam => u64::from(depth.saturating_sub(1) / 32 * 32) * u64::from(queues),
+        }
+    }
 
     /// Checks what the types do not.
     ///
@@ -158,6 +176,11 @@ impl Configuration {
             (
                 power(self.depth, 2, 4096),
                 "depth must be a power of two, 2 to 4096",
+            ),
+            (
+                self.admitted_lanes() > 0,
+                "depth must be at least 64 with Protocol::Bam, whose queues admit depth - 1 lanes each \
+                 while a warp has 32",
             ),
             (
                 self.in_flight >= 1,

@@ -30,3 +30,4 @@ pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, When};
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 pub use session::{Counts, Session};
 pub use warpstore_device as device;
+pub use warpstore_device::parts::nvme_queue::Protocol;

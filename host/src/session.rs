@@ -210,12 +210,14 @@ impl Session {
         Ok(memory)
     }
 
-    /// A launch that fills the machine with lanes of `kernel`.
+    /// A launch that fills the machine with lanes of `kernel`, as far as the queues admit them
+    /// ([`Configuration::admitted_lanes`]).
     ///
     /// # Errors
     /// The GPU does not know the kernel.
     pub fn fill<K: Kernel>(&self, _kernel: &K) -> Result<LaunchConfig, Error> {
-        self.runner.fill::<K>()
+        let config = self.runner.fill::<K>()?;
+        Ok(config.within(self.config.admitted_lanes()))
     }
 
     /// Registers a thread of `kernel`; `None` on host threads, which have none of that kind.
@@ -255,6 +257,7 @@ impl Session {
                 config.threads
             )));
         }
+        self.check_admission(K::NAME, config)?;
         self.check_memory(K::NAME, &args)?;
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.write(0, &[0u64; StatusSlot::WORDS as usize])?;
@@ -291,6 +294,21 @@ impl Session {
     /// The copy to the GPU fails.
     pub fn abort(&self) -> Result<(), Error> {
         self.store.abort()
+    }
+
+    /// Refuses more lanes than the queues admit: they could wait for one another for ever ([BQ-7]).
+    fn check_admission(&self, kernel: &str, launch: LaunchConfig) -> Result<(), Error> {
+        let (lanes, admitted) = (launch.lanes(), self.config.admitted_lanes());
+        if lanes <= admitted {
+            return Ok(());
+        }
+        let Configuration { queues, depth, .. } = self.config;
+        Err(Error::Configuration(format!(
+            "a launch of kernel {kernel} with {lanes} lanes is refused: BaM's protocol admits {} lanes \
+             (depth - 1, in whole warps) to a queue, {admitted} to the {queues} queue pairs of depth \
+             {depth} that each SSD has; use fewer lanes, more queue pairs or a greater depth",
+            admitted / u64::from(queues)
+        )))
     }
 
     /// Refuses handles of other sessions, whose memory may be gone.

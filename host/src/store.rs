@@ -81,6 +81,7 @@ impl StoreMemory {
             ssd_table,
             map,
             queues_per_ssd: NonZeroU32::new(config.queues).ok_or_else(no_ssd)?,
+            protocol: config.protocol,
             mode: config.mode,
             table,
             slots,
@@ -257,7 +258,7 @@ fn create_queues(
     let near = |len: u64| runner.allocate(Place::Kernel, len as usize);
     let sq_bytes = QueuePairRequest::sq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
     let cq_bytes = QueuePairRequest::cq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
-    let layout = nvme_queue::Layout::of(shape);
+    let layout = nvme_queue::Layout::with(shape, config.protocol);
     let words_stride = layout.bytes().next_multiple_of(128);
     let queues = u64::from(config.queues);
     let mut descs: Vec<QueueDesc> = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
 
 const LANES: u32 = 1024;
 /// More than either half of the buffers beside the cache.
@@ -52,6 +52,7 @@ fn configuration() -> Configuration {
         stripe_bytes: 512,
         queues: 2,
         depth: 64,
+        protocol: Protocol::Hop,
         in_flight: u32::MAX,
         line_bytes: 512,
         cache_lines: 64,

@@ -8,8 +8,8 @@ use warpstore::device::parts::nvme_wire::Status;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, ErrorKind, Layout};
 use warpstore::{
-    Commands, Configuration, Error, Fault, Faults, Medium, Profile, Rule, Session, SsdConfig,
-    Target, When,
+    Commands, Configuration, Error, Fault, Faults, Medium, Profile, Protocol, Rule, Session,
+    SsdConfig, Target, When,
 };
 
 /// Elements of the array: 64 lines.
@@ -57,6 +57,7 @@ fn configuration(rules: Vec<Rule>, timeout: Duration) -> Configuration {
         stripe_bytes: 512,
         queues: 2,
         depth: 16,
+        protocol: Protocol::Hop,
         in_flight: u32::MAX,
         line_bytes: 512,
         cache_lines: 8,
@@ -312,6 +313,51 @@ fn every_completion_too_many_is_counted_by_the_queues() {
         // The slot of a duplicate may have another owner when it comes: then it is a stale one.
         let repeated = refused.duplicate + refused.stale;
         assert_eq!((refused.unknown, repeated, refused.foreign), (12, 24, 0));
+    }
+}
+
+#[test]
+fn the_baselines_end_the_same_way() {
+    let _alone = alone();
+    for (protocol, depth) in [
+        (Protocol::Bam, 64),
+        (Protocol::Lock, 2),
+        (Protocol::Lock, 16),
+    ] {
+        let with = |fault, when, timeout| {
+            Run::of(Configuration {
+                protocol,
+                depth,
+                ..configuration(vec![Rule::new(fault, when)], timeout)
+            })
+        };
+        for (fault, when) in [
+            (Fault::Status(Status::INTERNAL_ERROR), When::OneIn(30)),
+            (Fault::Reorder, When::OneIn(5)),
+            (Fault::Delay(20_000_000), When::OneIn(10)),
+        ] {
+            let run = with(fault, when, PATIENT);
+            run.succeeds();
+            assert!(run.hits()[0] > 0, "{protocol:?} {fault:?}");
+        }
+        let stays = Status::INTERNAL_ERROR.with_dnr();
+        let (first, text) = with(Fault::Status(stays), When::Command(9), PATIENT).fails();
+        assert_eq!(
+            (first.kind(), first.status()),
+            (ErrorKind::Status, stays),
+            "{text}"
+        );
+        let (first, text) = with(Fault::Drop, When::Command(9), SHORT).fails();
+        let kinds = [ErrorKind::Timeout, ErrorKind::QueueDead];
+        assert!(kinds.contains(&first.kind()), "{protocol:?}: {text}");
+        // A completion of nobody stops a queue of BaM's, until the deadline; the other drops it.
+        match protocol {
+            Protocol::Bam => {
+                let (first, text) = with(Fault::UnknownCid, When::Command(9), SHORT).fails();
+                assert!(kinds.contains(&first.kind()), "{text}");
+            }
+            _ => with(Fault::UnknownCid, When::OneIn(3), PATIENT).succeeds(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
 
 /// Elements of the array: 32 lines, four times what the cache holds.
 const ELEMENTS: u64 = 32 * 64;
@@ -39,6 +39,7 @@ fn configuration(path: &Path) -> Configuration {
         stripe_bytes: 512,
         queues: 2,
         depth: 16,
+        protocol: Protocol::Hop,
         in_flight: u32::MAX,
         line_bytes: 512,
         cache_lines: 8,

@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{BlocksConfig, Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{
+    BlocksConfig, Configuration, Faults, LaunchConfig, Medium, Profile, Protocol, Session,
+    SsdConfig, Target,
+};
 
 /// Sums the elements of each row; rows are given by `offsets`.
 #[kernel]
@@ -78,6 +81,7 @@ fn configuration() -> Configuration {
         stripe_bytes: 512,
         queues: 2,
         depth: 64,
+        protocol: Protocol::Hop,
         in_flight: u32::MAX,
         line_bytes: 512,
         cache_lines: 64,
@@ -89,7 +93,8 @@ fn configuration() -> Configuration {
 }
 
 /// Every pair of values of two options occurs: the volume, the line with its number, and the
-/// mode with its depth.
+/// mode with its depth; and each of the baselines with each volume and each line. A queue of BaM's
+/// admits all 64 lanes with this depth, and no more.
 fn variants() -> Vec<Configuration> {
     let volumes = [
         (1, Layout::Stripe),
@@ -102,21 +107,31 @@ fn variants() -> Vec<Configuration> {
         (CacheMode::Optimistic, 64),
         (CacheMode::None, 4),
     ];
+    let baselines = [(Protocol::Bam, 64), (Protocol::Lock, 2)];
     let mut variants = Vec::new();
-    for (row, (ssds, layout)) in volumes.into_iter().enumerate() {
-        for (column, (line_bytes, cache_lines)) in lines.into_iter().enumerate() {
+    let mut variant = |volume: usize, line: usize, mode, protocol, depth| {
+        let (ssds, layout) = volumes[volume % volumes.len()];
+        let (line_bytes, cache_lines) = lines[line];
+        variants.push(Configuration {
+            ssds,
+            layout,
+            line_bytes,
+            stripe_bytes: u64::from(line_bytes),
+            cache_lines,
+            mode,
+            protocol,
+            depth,
+            ..configuration()
+        });
+    };
+    for line in 0..lines.len() {
+        for volume in 0..volumes.len() {
             // A Latin square: each way once beside each volume and each line.
-            let (mode, depth) = ways[(row + column) % ways.len()];
-            variants.push(Configuration {
-                ssds,
-                layout,
-                line_bytes,
-                stripe_bytes: u64::from(line_bytes),
-                cache_lines,
-                mode,
-                depth,
-                ..configuration()
-            });
+            let (mode, depth) = ways[(volume + line) % ways.len()];
+            variant(volume, line, mode, Protocol::Hop, depth);
+        }
+        for (protocol, depth) in baselines {
+            variant(line, line, CacheMode::Optimistic, protocol, depth);
         }
     }
     variants
@@ -244,6 +259,50 @@ fn an_aborted_session_ends_waits_with_the_reason() {
     assert!(text.contains("the host stopped the kernel"), "{text}");
 }
 
+/// [BQ-7]
+#[test]
+fn bam_admits_a_lane_less_than_a_queue_has_entries() {
+    let bam = Configuration {
+        protocol: Protocol::Bam,
+        ..configuration()
+    };
+    // One warp for each of the two queues.
+    assert_eq!(bam.admitted_lanes(), 64);
+    let session = Session::open(
+        Configuration {
+            target: Target::Threads { lanes: 256 },
+            ..bam.clone()
+        },
+        "",
+    )
+    .unwrap();
+    let array = session.create_array("elements", &[1u32, 2, 3]).unwrap();
+    let offsets = session.upload(&[0u64, 3]).unwrap();
+    let sums = session.memory::<u64>(1).unwrap();
+    let launch = |config| {
+        let args = (array, offsets.global(), sums.disjoint());
+        session.launch(&row_sums, config, args)
+    };
+    let fitting = session.fill(&row_sums).unwrap();
+    assert_eq!(fitting.lanes(), 64);
+    launch(fitting).unwrap();
+    assert_eq!(sums.to_vec().unwrap(), [6]);
+    let text = launch(LaunchConfig {
+        blocks: fitting.blocks + 1,
+        ..fitting
+    })
+    .unwrap_err()
+    .to_string();
+    assert!(text.contains("with 96 lanes is refused"), "{text}");
+    assert!(
+        text.contains("32 lanes (depth - 1, in whole warps)"),
+        "{text}"
+    );
+    let shallow = Configuration { depth: 32, ..bam };
+    let text = Session::open(shallow, "").err().unwrap().to_string();
+    assert!(text.contains("depth must be at least 64"), "{text}");
+}
+
 #[test]
 fn memory_that_cannot_be_is_refused() {
     let session = Session::open(configuration(), "").unwrap();
@@ -262,6 +321,12 @@ fn read_block(blocks: Blocks, reader: u64, first_buffer: u64) -> Result<(), IoEr
 #[test]
 fn a_buffer_whose_command_never_came_back_is_refused() {
     let _alone = alone();
+    for protocol in [Protocol::Hop, Protocol::Bam, Protocol::Lock] {
+        a_lost_buffer_is_refused(protocol);
+    }
+}
+
+fn a_lost_buffer_is_refused(protocol: Protocol) {
     // Completions come long after the deadline.
     let profile = Profile {
         occupation_ns: [1; 4],
@@ -280,6 +345,7 @@ fn a_buffer_whose_command_never_came_back_is_refused() {
                 bytes: 512,
             }),
             timeout: Duration::from_millis(20),
+            protocol,
             ..configuration()
         },
         "",

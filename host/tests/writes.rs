@@ -10,7 +10,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
 
 const LANES: u64 = 64;
 
@@ -89,6 +89,7 @@ fn configuration() -> Configuration {
         stripe_bytes: 512,
         queues: 2,
         depth: 64,
+        protocol: Protocol::Hop,
         in_flight: u32::MAX,
         line_bytes: 512,
         cache_lines: 7,
@@ -116,7 +117,13 @@ fn case() -> impl Strategy<Value = Case> {
         prop_oneof![Just(1u64), Just(2), Just(7), Just(64)],
         prop_oneof![Just(512u32), Just(4096), Just(65536)],
         prop_oneof![Just(1u32), Just(3)],
-        prop_oneof![Just(2u32), Just(4), Just(64)],
+        prop_oneof![
+            2 => Just((2u32, Protocol::Hop)),
+            2 => Just((4, Protocol::Hop)),
+            2 => Just((64, Protocol::Hop)),
+            1 => Just((4, Protocol::Lock)),
+            1 => Just((64, Protocol::Bam)),
+        ],
         prop_oneof![3 => Just(CacheMode::Optimistic), 1 => Just(CacheMode::None)],
     );
     let operation = (0..4u64, 0..1000u64, any::<u32>());
@@ -125,13 +132,14 @@ fn case() -> impl Strategy<Value = Case> {
         LANES as usize..=LANES as usize,
     );
     (shape, any::<u64>(), program).prop_map(|(shape, seed, program)| {
-        let (cache_lines, line_bytes, ssds, depth, mode) = shape;
+        let (cache_lines, line_bytes, ssds, (depth, protocol), mode) = shape;
         let configuration = Configuration {
             cache_lines,
             line_bytes,
             stripe_bytes: u64::from(line_bytes),
             ssds,
             depth,
+            protocol,
             mode,
             ..configuration()
         };

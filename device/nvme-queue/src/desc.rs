@@ -29,12 +29,13 @@ const RUNG: u64 = 4 * LINE;
 const FAULTS: u64 = 5 * LINE;
 const ARRAYS: u64 = 6 * LINE;
 
-// The same for BaM's protocol; ticket, tail, CQ head and the dead word lie where the others have them.
+// The same for BaM's protocol. Ticket, tail, CQ head, the dead word and the fault counters, which it
+// leaves at 0, lie where the others have them.
 const SQ_HEAD: u64 = 4 * LINE;
-const CID_TICKET: u64 = 5 * LINE;
 const TAIL_LOCK: u64 = 6 * LINE;
 const CQ_LOCK: u64 = 7 * LINE;
-const BAM_ARRAYS: u64 = 8 * LINE;
+const CID_TICKET: u64 = 8 * LINE;
+const BAM_ARRAYS: u64 = 9 * LINE;
 /// Arrays with one element an entry: turn, both marks, place. The CIDs follow.
 const BAM_ARRAY_COUNT: u64 = 4;
 

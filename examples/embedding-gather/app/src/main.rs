@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
 
 use workload::Workload;
 
@@ -66,6 +66,7 @@ fn configuration(gpu: bool, table_bytes: u64) -> Configuration {
         stripe_bytes: 4096,
         queues: 4,
         depth: 1024,
+        protocol: Protocol::Hop,
         in_flight: u32::MAX,
         line_bytes: 4096,
         cache_lines: table_bytes / 4096 / 4,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Session, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
 
 fn configuration() -> Configuration {
     Configuration {
@@ -22,6 +22,7 @@ fn configuration() -> Configuration {
         stripe_bytes: 4096,
         queues: 2,
         depth: 64,
+        protocol: Protocol::Hop,
         in_flight: u32::MAX,
         line_bytes: 4096,
         cache_lines: 4,

@@ -58,7 +58,7 @@ impl Size {
         let lanes = options
             .in_flight
             .or(options.threads)
-            .unwrap_or(default_lanes);
+            .unwrap_or(plan.admit(default_lanes));
         let lanes = lanes.next_multiple_of(BLOCK);
         let most = if gpu { GPU_OPS } else { HOST_OPS };
         let second = plan

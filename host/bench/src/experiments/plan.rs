@@ -73,13 +73,15 @@ impl<'a> Plan<'a> {
         let driver = context
             .as_ref()
             .and_then(|context| context.driver_version().ok());
-        Ok(Self {
+        let plan = Self {
             options,
             runner,
             gpu: context.map(|context| context.name().to_owned()),
             driver: driver
                 .map(|version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
-        })
+        };
+        options.check_admission(Some(plan.queues()))?;
+        Ok(plan)
     }
 
     /// The profile of the SSDs.
@@ -98,6 +100,18 @@ impl<'a> Plan<'a> {
         self.options.queues.unwrap_or(default)
     }
 
+    /// Lanes that the queues admit.
+    pub(crate) fn admitted_lanes(&self) -> u64 {
+        let options = self.options;
+        let (protocol, depth) = (options.queue.protocol(), options.depth as u32);
+        Configuration::lanes_admitted_by(protocol, depth, self.queues())
+    }
+
+    /// So many lanes, or as many as the queues admit.
+    pub(crate) fn admit(&self, lanes: u32) -> u32 {
+        u64::from(lanes).min(self.admitted_lanes()) as u32
+    }
+
     fn controller_sms(&self) -> u32 {
         let default = CudaRunner::multiprocessors_for(self.queues() * self.options.ssds);
         self.options.controller_sms.unwrap_or(default.min(16))
@@ -105,7 +119,7 @@ impl<'a> Plan<'a> {
 
     /// Lanes in flight on host threads; a GPU is filled.
     pub(crate) fn lanes(&self) -> u32 {
-        self.options.threads.unwrap_or(HOST_LANES)
+        self.options.threads.unwrap_or(self.admit(HOST_LANES))
     }
 
     /// Lines of the cache: a quarter of the array, unless asked for otherwise. Raw blocks pass by.
@@ -188,6 +202,7 @@ impl<'a> Plan<'a> {
             stripe_bytes: options.stripe(),
             queues: self.queues(),
             depth: options.depth as u32,
+            protocol: options.queue.protocol(),
             in_flight: match needs.lanes {
                 Some(lanes) => lanes.div_ceil(queues_in_all).max(32),
                 None => u32::MAX,

@@ -140,6 +140,7 @@ impl Options {
             let reason = format!("{} SSDs have at most {most} queue pairs in all", self.ssds);
             return refuse("--queues", queues.into(), reason);
         }
+        self.check_admission(self.queues)?;
         let Some(cache) = self.cache else {
             return Ok(());
         };
@@ -164,6 +165,43 @@ impl Options {
                 "kernels only read replicas; rw takes stripe",
             )),
             _ => Ok(()),
+        }
+    }
+
+    /// Queues of BaM's admit a lane less than they have entries, and a warp has 32. `queues` is how many
+    /// an SSD has, once that is known.
+    ///
+    /// # Errors
+    /// One sentence if the depth admits no warp, or more lanes are asked for than are admitted.
+    pub fn check_admission(&self, queues: Option<u32>) -> Result<(), UsageError> {
+        let admitted_by = |queues| {
+            let (protocol, depth) = (self.queue.protocol(), self.depth as u32);
+            Configuration::lanes_admitted_by(protocol, depth, queues)
+        };
+        let rule = "--queue bam admits depth - 1 lanes to a queue, in whole warps of 32";
+        if admitted_by(1) == 0 {
+            let reason = format!("{rule}: the depth must be at least 64");
+            return Err(UsageError::new("--depth", self.depth, reason));
+        }
+        let Some(queues) = queues else {
+            return Ok(());
+        };
+        let admitted = admitted_by(queues);
+        let asked = [("--threads", self.threads), ("--in-flight", self.in_flight)];
+        let too_many = asked.into_iter().find_map(|(option, lanes)| {
+            let lanes = lanes.filter(|&lanes| u64::from(lanes) > admitted)?;
+            Some((option, lanes))
+        });
+        match too_many {
+            None => Ok(()),
+            Some((option, lanes)) => Err(UsageError::new(
+                option,
+                lanes,
+                format!(
+                    "{rule}: --queues {queues} of --depth {} admit {admitted}",
+                    self.depth
+                ),
+            )),
         }
     }
 

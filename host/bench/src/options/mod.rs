@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
-use warpstore::Configuration;
+use warpstore::{Configuration, Protocol};
 
 pub use ssd::{Media, Profile, Ssd};
 pub use usage::UsageError;
@@ -75,6 +75,10 @@ pub enum CacheMode {
 pub enum Queue {
     /// One ticket a warp; the warp at the tail publishes its successors with it.
     Hop,
+    /// BaM's: one ticket a thread, marks under a try-lock, every thread finds its own completion.
+    Bam,
+    /// A lock around each ring, one doorbell a command.
+    Lock,
 }
 
 /// Every option, each checked by itself and against the others.
@@ -215,6 +219,17 @@ pub fn parse(
             Ok(Request::Show(error.to_string()))
         }
         Err(error) => Err(UsageError::from(error)),
+    }
+}
+
+impl Queue {
+    /// The queues' protocol of that name.
+    pub fn protocol(self) -> Protocol {
+        match self {
+            Self::Hop => Protocol::Hop,
+            Self::Bam => Protocol::Bam,
+            Self::Lock => Protocol::Lock,
+        }
     }
 }
 

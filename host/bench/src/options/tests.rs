@@ -188,7 +188,18 @@ fn a_wrong_value_is_one_sentence() {
             "--cache-mode bam",
             "--cache-mode bam: it must be one of none, optimistic",
         ),
-        ("--queue fifo", "--queue fifo: it must be one of hop"),
+        (
+            "--queue fifo",
+            "--queue fifo: it must be one of hop, bam, lock",
+        ),
+        (
+            "bfs --queue bam --depth 32",
+            "--depth 32: --queue bam admits depth - 1 lanes to a queue, in whole warps of 32: the depth must be at least 64",
+        ),
+        (
+            "iops --queue bam --depth 64 --queues 4 --in-flight 129",
+            "--in-flight 129: --queue bam admits depth - 1 lanes to a queue, in whole warps of 32: --queues 4 of --depth 64 admit 128",
+        ),
         (
             "--runner gpu",
             "--runner gpu: it must be one of threads, cuda",

@@ -64,6 +64,14 @@ fn no_option_changes_the_answers() {
         "--line 512 --ssds 3 --cache-mode none --depth 1024 --queues 1",
         "--line 4096 --ssds 1 --cache-mode none --depth 2 --queues 4",
         "--line 4096 --ssds 3 --stripe 128K --depth 4096 --queues 128 --threads 1",
+        "--line 512 --ssds 3 --cache-lines 1 --queue bam --depth 64 --queues 1",
+        "--line 4096 --ssds 1 --cache-lines 7 --queue bam --depth 64 --queues 4",
+        "--line 65536 --ssds 1 --cache-lines 64 --queue bam --depth 1024 --queues 1",
+        "--line 4096 --ssds 3 --cache-mode none --queue bam --depth 1024 --queues 4",
+        "--line 512 --ssds 3 --cache-lines 7 --queue lock --depth 2 --queues 1",
+        "--line 4096 --ssds 1 --cache-lines 1 --queue lock --depth 4 --queues 4",
+        "--line 65536 --ssds 1 --cache-mode none --queue lock --depth 64 --queues 1",
+        "--line 4096 --ssds 3 --cache-lines 64 --queue lock --depth 1024 --queues 4",
         "--line 4096 --ssds 64 --cache 8K --threads 1024 --ssd model:ideal,lba=4096",
     ] {
         let found = [
@@ -83,6 +91,8 @@ fn no_option_loses_a_write() {
         "--line 4096 --ssds 3 --cache-lines 2 --depth 1024 --queues 4",
         "--line 65536 --ssds 1 --cache-lines 7 --depth 64 --queues 4",
         "--line 512 --ssds 3 --cache-mode none --depth 64 --queues 1",
+        "--line 4096 --ssds 3 --cache-lines 2 --queue bam --depth 64 --queues 4",
+        "--line 512 --ssds 1 --cache-lines 7 --queue lock --depth 2 --queues 1",
         "--ssds 3 --ssd model:ideal,media=w.img --seed 7",
     ] {
         let rw = folder.result(&format!("rw --span 64K --ops 4096 {options}"));
@@ -118,6 +128,40 @@ fn commands_that_fail_for_a_while_change_no_answer() {
             assert_eq!(plain[field], failing[field], "{line}");
         }
     }
+}
+
+#[test]
+fn every_protocol_reads_the_right_blocks() {
+    let folder = Folder::new();
+    for (queue, options) in [
+        ("hop", "--depth 2 --queues 1"),
+        ("bam", "--depth 64 --queues 1"),
+        ("bam", "--depth 1024 --queues 4"),
+        ("lock", "--depth 2 --queues 1"),
+        ("lock", "--depth 64 --queues 4"),
+    ] {
+        let line = format!("iops --queue {queue} {options} --ops 2000 --span 1M --json r.json");
+        folder.succeed(&line);
+        let report = folder.json("r.json");
+        assert_eq!(report["verified"], true, "{line}");
+        assert_eq!(report["configuration"]["queue"], queue, "{line}");
+    }
+}
+
+/// More lanes than the queues of BaM's protocol admit: what the options say is exit status 2, also
+/// when the number of queues is the runner's.
+#[test]
+fn bam_refuses_more_lanes_than_its_queues_admit() {
+    let folder = Folder::with_graph();
+    let refuse = |line: &str, words: &[&str]| {
+        folder.fail(&format!("{line} --queue bam"), 2, words);
+    };
+    refuse("bfs --graph g.el --depth 4", &["--depth 4", "at least 64"]);
+    refuse(
+        "cc --graph g.el --depth 64 --threads 256",
+        &["--threads 256", "--queues 4 of --depth 64 admit 128"],
+    );
+    refuse("iops --queues 1 --in-flight 1024", &["admit 992"]);
 }
 
 /// The result without what depends on time and cache.
