@@ -10,8 +10,8 @@ use crate::finish::Finisher;
 use crate::plan::{by_queue, kind_of};
 use crate::store::Store;
 
-/// Commands that an access submits before it believes a retryable status.
-pub(crate) const COMMANDS_BEFORE_FAILURE: u32 = 4;
+/// Commands of an access that may fail with a retryable status before it believes it.
+pub(crate) const FAILURES_BEFORE_ERROR: u32 = 4;
 
 /// How a cold access ends: an error (`error` is not 0), or two words, whose meaning is the
 /// access's: see the functions of `fetch.rs` and `change.rs`.
@@ -38,8 +38,10 @@ pub(crate) struct Access {
     pub fetching: Option<u16>,
     /// Slot + 1 of that fetch if this lane submitted it, or 0.
     pub own_slot: u32,
-    /// Commands submitted for this access, by this lane or by its group's leader.
-    pub commands: u32,
+    /// Fetches begun for this access, by this lane or by its group's leader.
+    pub fetches: u32,
+    /// Commands that this access waited for and that failed, with a status that may pass.
+    pub failures: u32,
     /// A search for a slot was in vain: the access goes round the cache.
     pub beside: bool,
     /// Bounce buffer + 1 that the group waits for, or 0.
@@ -71,7 +73,8 @@ impl Access {
             done: false,
             fetching: None,
             own_slot: 0,
-            commands: 0,
+            fetches: 0,
+            failures: 0,
             beside: false,
             bounce: 0,
             group: 0,
@@ -131,14 +134,15 @@ impl Access {
 
     /// Whether a fetch that failed so is worth another command.
     #[inline(always)]
-    pub(crate) fn may_retry(&self, failure: Failure) -> bool {
+    pub(crate) fn may_retry(&mut self, failure: Failure) -> bool {
         self.may_repeat(Status::from_bits(failure.status()))
     }
 
-    /// Whether a command that ended so is worth another one.
+    /// Notes that a command failed with `status`; whether it is worth another one.
     #[inline(always)]
-    pub(crate) fn may_repeat(&self, status: Status) -> bool {
-        status.is_retryable() && self.commands < COMMANDS_BEFORE_FAILURE
+    pub(crate) fn may_repeat(&mut self, status: Status) -> bool {
+        self.failures += 1;
+        status.is_retryable() && self.failures < FAILURES_BEFORE_ERROR
     }
 
     /// One pin for the whole team, if the line is resident; else what the line is doing. A

@@ -136,12 +136,9 @@ impl Access {
             });
         }
         let plan = Plan::from_word(team.shuffle(plan, leader));
-        if submits {
-            self.commands += 1;
-            if let Plan::Error(kind) = plan {
-                // The buffer and the line stay taken: the write may be about ([WB-5]).
-                self.fail(kind, Status::from_bits(0));
-            }
+        if submits && let Plan::Error(kind) = plan {
+            // The buffer and the line stay taken: the write may be about ([WB-5]).
+            self.fail(kind, Status::from_bits(0));
         }
     }
 

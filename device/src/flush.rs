@@ -8,7 +8,7 @@ use nvme_queue::Patience;
 use nvme_wire::{Sqe, Status};
 use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Team};
 
-use crate::access::COMMANDS_BEFORE_FAILURE;
+use crate::access::FAILURES_BEFORE_ERROR;
 use crate::bounce::{self, Share};
 use crate::error::{ErrorKind, IoError};
 use crate::finish::{Finisher, Purpose};
@@ -253,7 +253,7 @@ impl Errand {
             return;
         };
         self.in_flight = false;
-        if status.is_retryable() && self.commands < COMMANDS_BEFORE_FAILURE {
+        if status.is_retryable() && self.commands < FAILURES_BEFORE_ERROR {
             return;
         }
         if let Some(Cleaning { line, .. }) = self.cleaning {

@@ -96,13 +96,12 @@ impl Access {
                     self.own_slot = slot as u32 + 1;
                     self.ahead = self.slot_ahead(slot as u32);
                 }
-                self.commands += 1;
+                self.fetches += 1;
             }
             Plan::Bounce(buffer) | Plan::WriteBack(buffer) => {
                 self.bounce = buffer + 1;
                 self.group = group;
                 self.writes_back = matches!(plan, Plan::WriteBack(_));
-                self.commands += 1;
             }
             Plan::Error(kind) => {
                 self.lose(kind);
@@ -129,7 +128,7 @@ impl Access {
             return Plan::Nothing;
         }
         let cached = self.store.caches() && !self.beside && aim.brings().is_none();
-        if cached && self.commands < FETCHES_BEFORE_BOUNCE {
+        if cached && self.fetches < FETCHES_BEFORE_BOUNCE {
             let Some(claim) = table.claim(self.line, self.meta) else {
                 return Plan::Nothing;
             };
