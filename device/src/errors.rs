@@ -74,12 +74,36 @@ impl core::fmt::Display for ErrorRecord {
             self.cid,
             status.name()
         )?;
+        f.write_str(" for ")?;
+        Purpose::of(self.tag).fmt(f)
+    }
+}
+
+/// A command that was submitted and has not been completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingCommand {
+    /// Queue: SSD × queues per SSD + queue.
+    pub queue: u32,
+    /// Command identifier.
+    pub cid: u16,
+    /// What the command is for: the submitter's tag.
+    pub tag: u64,
+}
+
+impl PendingCommand {
+    /// Whether it moves bytes of `line`, as far as its tag says: of one beside the cache it does not.
+    pub fn is_of_line(&self, line: u64) -> bool {
         match Purpose::of(self.tag) {
-            Purpose::Fetch { line, .. } => write!(f, " for line {line}"),
-            Purpose::Clean { line } => write!(f, " for the write-back of line {line}"),
-            Purpose::Bounce { buffer } => write!(f, " for bounce buffer {buffer}"),
-            Purpose::Block { buffer } => write!(f, " for block buffer {buffer}"),
+            Purpose::Fetch { line: of, .. } | Purpose::Clean { line: of } => of == line,
+            Purpose::Bounce { .. } | Purpose::Block { .. } => false,
         }
+    }
+}
+
+impl core::fmt::Display for PendingCommand {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "CID {:#x} for ", self.cid)?;
+        Purpose::of(self.tag).fmt(f)
     }
 }
 

@@ -76,6 +76,17 @@ impl Purpose {
     }
 }
 
+impl core::fmt::Display for Purpose {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Fetch { line, .. } => write!(f, "line {line}"),
+            Self::Clean { line } => write!(f, "the write-back of line {line}"),
+            Self::Bounce { buffer } => write!(f, "bounce buffer {buffer}"),
+            Self::Block { buffer } => write!(f, "block buffer {buffer}"),
+        }
+    }
+}
+
 /// Finishes the commands of one queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Finisher {

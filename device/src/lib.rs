@@ -48,7 +48,7 @@ pub use array::{Array, Element};
 pub use array_mut::{Addend, ArrayMut};
 pub use blocks::Blocks;
 pub use error::{ErrorKind, IoError};
-pub use errors::{ErrorRecord, ErrorRing};
+pub use errors::{ErrorRecord, ErrorRing, PendingCommand};
 pub use flush::Flusher;
 pub use line::Line;
 pub use line_mut::LineMut;

@@ -1,6 +1,6 @@
 //! What can go wrong on the host side, by what the caller can do about it.
 
-use warpstore_device::{ErrorRecord, IoError};
+use warpstore_device::{ErrorRecord, IoError, PendingCommand};
 
 use crate::cuda::CudaError;
 
@@ -39,7 +39,7 @@ pub enum Error {
     #[error(
         "kernel {kernel}: {} failed, the first because {first}{}",
         if *lanes == 1 { "1 lane".to_owned() } else { format!("{lanes} lanes") },
-        command_text(*commands, command.as_ref())
+        context_text(*commands, command.as_ref(), pending.as_ref(), *lba)
     )]
     Kernel {
         /// Name of the kernel.
@@ -52,6 +52,11 @@ pub enum Error {
         commands: u64,
         /// The first of them.
         command: Option<ErrorRecord>,
+        /// After a time-out, a command of the queue that never came back: of the line, if there
+        /// is one.
+        pending: Option<PendingCommand>,
+        /// SSD and LBA at which the line of the first error begins, if it is about a line.
+        lba: Option<(u32, u64)>,
     },
     /// What kernels wrote did not all reach the SSDs for good.
     #[error(
@@ -78,9 +83,21 @@ pub enum Error {
 }
 
 /// What is known of the commands behind a failed kernel.
-fn command_text(commands: u64, first: Option<&ErrorRecord>) -> String {
-    match first {
-        Some(first) => format!(" ({commands} commands failed, first {first})"),
-        None => String::new(),
+fn context_text(
+    commands: u64,
+    first: Option<&ErrorRecord>,
+    pending: Option<&PendingCommand>,
+    lba: Option<(u32, u64)>,
+) -> String {
+    let mut text = String::new();
+    if let Some((ssd, lba)) = lba {
+        text.push_str(&format!("; the line begins at LBA {lba} of SSD {ssd}"));
     }
+    if let Some(pending) = pending {
+        text.push_str(&format!("; {pending} never came back"));
+    }
+    if let Some(first) = first {
+        text.push_str(&format!(" ({commands} commands failed, first {first})"));
+    }
+    text
 }

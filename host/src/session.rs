@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nvme_model::{Link, Serving};
 use warpstore_device::launch::{Kernel, KernelArgs, StatusSlot};
-use warpstore_device::{Blocks, ErrorRecord, IoError, Store};
+use warpstore_device::{Blocks, ErrorKind, ErrorRecord, IoError, Store};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Error;
@@ -275,16 +275,39 @@ impl Session {
         match IoError::from_bits(words[StatusSlot::FIRST_ERROR as usize]) {
             None => Ok(seconds),
             Some(first) => {
-                let (commands, records) = self.store.errors()?;
-                Err(Error::Kernel {
-                    kernel: K::NAME,
-                    lanes: words[StatusSlot::FAILED_LANES as usize],
-                    first,
-                    commands,
-                    command: records.first().copied(),
-                })
+                Err(self.failed(K::NAME, words[StatusSlot::FAILED_LANES as usize], first)?)
             }
         }
+    }
+
+    /// What is known of a launch of which some lanes failed.
+    fn failed(&self, kernel: &'static str, lanes: u64, first: IoError) -> Result<Error, Error> {
+        let (commands, records) = self.store.errors()?;
+        let pending = match first.kind() {
+            ErrorKind::Timeout => self.store.in_flight(first.queue())?,
+            _ => Vec::new(),
+        };
+        let of_line = pending.iter().find(|one| one.is_of_line(first.line()));
+        Ok(Error::Kernel {
+            kernel,
+            lanes,
+            first,
+            commands,
+            command: records.first().copied(),
+            pending: of_line.or(pending.first()).copied(),
+            lba: self.lba_of(first),
+        })
+    }
+
+    /// SSD and first LBA of the line of an error. With block buffers the error may be of a block.
+    fn lba_of(&self, error: IoError) -> Option<(u32, u64)> {
+        if error.kind() == ErrorKind::OutOfRange || self.config.blocks.is_some() {
+            return None;
+        }
+        let ssd = error.queue() / self.config.queues;
+        let place = self.store.desc.map.place(error.line(), ssd);
+        let lbas = u64::from(self.config.line_bytes / self.config.ssd.lba_bytes);
+        Some((place.ssd, place.line * lbas))
     }
 
     /// Tells kernels to stop: every access that waits for an SSD, now or later, ends with

@@ -7,7 +7,8 @@ use warpstore_device::parts::line_cache::{LineTable, ReadOrder};
 use warpstore_device::parts::nvme_queue::{self, QueueDesc, Shape};
 use warpstore_device::parts::simt::{Device, Native, NativeCells, System};
 use warpstore_device::{
-    ErrorRecord, ErrorRing, LIST_BYTES, PAGE_BYTES, Pool, SsdDesc, StoreDesc, StripeMap,
+    ErrorRecord, ErrorRing, LIST_BYTES, PAGE_BYTES, PendingCommand, Pool, SsdDesc, StoreDesc,
+    StripeMap,
 };
 
 use crate::Error;
@@ -28,6 +29,9 @@ pub(crate) struct StoreMemory {
     description: Buffer,
     errors: Buffer,
     abort: Buffer,
+    /// The private words of each SSD's queue pairs, one after the other.
+    queue_words: Vec<Buffer>,
+    layout: nvme_queue::Layout,
     _owned: Vec<Buffer>,
 }
 
@@ -104,6 +108,8 @@ impl StoreMemory {
             description,
             errors,
             abort,
+            queue_words: queues.words,
+            layout: queues.layout,
             _owned: builder.owned,
         })
     }
@@ -130,6 +136,28 @@ impl StoreMemory {
             words.into_iter().map(ErrorRecord::from_words).collect(),
         ))
     }
+}
+
+impl StoreMemory {
+    /// The commands of queue `queue` (SSD × queues per SSD + queue) that have not been completed.
+    pub(crate) fn in_flight(&self, queue: u32) -> Result<Vec<PendingCommand>, Error> {
+        let queues = self.desc.queues_per_ssd.get();
+        let Some(words) = self.queue_words.get((queue / queues) as usize) else {
+            return Ok(Vec::new());
+        };
+        let stride = words_stride(self.layout) as usize;
+        let mut copy = vec![0u64; stride / 8];
+        words.read((queue % queues) as usize * stride, &mut copy)?;
+        let pending = self.layout.in_flight(&copy);
+        Ok(pending
+            .map(|(cid, tag)| PendingCommand { queue, cid, tag })
+            .collect())
+    }
+}
+
+/// Bytes from one queue pair's private words to the next one's.
+fn words_stride(layout: nvme_queue::Layout) -> u64 {
+    layout.bytes().next_multiple_of(128)
 }
 
 fn no_ssd() -> Error {
@@ -246,6 +274,8 @@ fn map_for_all(ssds: &[Ssd], cells: NativeCells<u64, System>) -> Result<Iova, Er
 /// The queue pairs of all SSDs.
 struct Queues {
     table: u64,
+    words: Vec<Buffer>,
+    layout: nvme_queue::Layout,
     owned: Vec<Buffer>,
 }
 
@@ -259,10 +289,10 @@ fn create_queues(
     let sq_bytes = QueuePairRequest::sq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
     let cq_bytes = QueuePairRequest::cq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
     let layout = nvme_queue::Layout::with(shape, config.protocol);
-    let words_stride = layout.bytes().next_multiple_of(128);
+    let words_stride = words_stride(layout);
     let queues = u64::from(config.queues);
     let mut descs: Vec<QueueDesc> = Vec::new();
-    let mut owned = Vec::new();
+    let (mut owned, mut all_words) = (Vec::new(), Vec::new());
     for ssd in ssds.iter_mut() {
         let rings_bytes = queues * (sq_bytes + cq_bytes);
         let rings = near(rings_bytes)?;
@@ -287,7 +317,7 @@ fn create_queues(
             descs.push(layout.describe(pair.qid, private, pair.rings));
         }
         owned.push(rings);
-        owned.push(words);
+        all_words.push(words);
     }
     let table = near((descs.len() * size_of::<QueueDesc>()) as u64)?;
     table.write(0, &descs)?;
@@ -295,6 +325,8 @@ fn create_queues(
     owned.push(table);
     Ok(Queues {
         table: address,
+        words: all_words,
+        layout,
         owned,
     })
 }

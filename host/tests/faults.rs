@@ -164,7 +164,7 @@ fn a_status_that_stays_names_queue_cid_line_and_status() {
         let (failed, records) = run.session.failed_commands().unwrap();
         assert_eq!([failed], run.hits()[..]);
         assert!(records.iter().all(|record| record.status == status.bits()));
-        for part in ["queue", "CID", "line 21", status.name()] {
+        for part in ["queue", "CID", "line 21", "LBA 21 of SSD 0", status.name()] {
             assert!(text.contains(part), "{part:?} is not in: {text}");
         }
         // Others read all other lines, but for what the failed lanes left.
@@ -225,6 +225,10 @@ fn what_never_comes_is_an_error_at_the_deadline_and_a_new_session_works() {
         let kinds = [ErrorKind::Timeout, ErrorKind::QueueDead];
         assert!(kinds.contains(&first.kind()), "{fault:?}: {text}");
         assert!(text.contains("queue") && text.contains("line"), "{text}");
+        // Who was first may have met the dead queue only.
+        let names = ["LBA", "CID", "never came back"];
+        let named = names.iter().all(|part| text.contains(part));
+        assert!(named || first.kind() == ErrorKind::QueueDead, "{text}");
         assert_eq!(run.hits(), [1], "{fault:?}");
         let ended = run.session.finish();
         match fault {

@@ -15,7 +15,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::bam::{BAM_CIDS, BAM_STRIDE, Bam, BamWords};
 use crate::queue::FAULT_WORDS;
-use crate::{Locked, Protocol, Queue, Shape, Ticket, Words};
+use crate::ring::Ring;
+use crate::{Locked, Protocol, Queue, Shape, Ticket, Wide, Words};
 
 /// Words in a cache line of 128 bytes, the unit at which GPU atomics contend.
 const LINE: u64 = 16;
@@ -106,6 +107,23 @@ impl Layout {
             id,
             protocol: self.protocol as u16,
         }
+    }
+
+    /// CID and tag of every command in flight, of which `words` is a copy of the private words. For
+    /// people: the copy of a queue in use may be of several moments. BaM's protocol keeps no such
+    /// record; then there are none.
+    pub fn in_flight(self, words: &[u64]) -> impl Iterator<Item = (u16, u64)> {
+        let ring = Ring::<Wide>::new(self.shape.log2_depth);
+        let slots = match self.protocol {
+            Protocol::Hop | Protocol::Lock => self.shape.depth(),
+            Protocol::Bam => 0,
+        };
+        (0..slots).filter_map(move |slot| {
+            let state = *words.get((ARRAYS + slot) as usize)?;
+            let tag = *words.get((self.tags() + slot) as usize)?;
+            let index = (state >> 1) << self.shape.log2_depth | slot;
+            ring.is_in_flight(state).then(|| (ring.cid(index), tag))
+        })
     }
 
     /// First word of array `number` of BaM's protocol; the last is that of the CIDs.
@@ -287,6 +305,18 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_in_flight_are_named_by_cid_and_tag() {
+        let layout = Layout::of(Shape::new(4, u32::MAX).unwrap());
+        let mut words = std::vec![0; (layout.bytes() / 8) as usize];
+        // Slot 1 in its third lap, in flight; slot 2 has completed its first.
+        words[ARRAYS as usize + 1] = 2 * 2 + 1;
+        words[layout.tags() as usize + 1] = 77;
+        words[ARRAYS as usize + 2] = 2;
+        assert!(layout.in_flight(&words).eq([(2 << 2 | 1, 77)]));
+        assert_eq!(layout.in_flight(&[]).count(), 0);
+    }
 
     #[test]
     fn words_arrays_and_marks_do_not_overlap() {
