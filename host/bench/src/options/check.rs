@@ -77,7 +77,7 @@ impl Options {
     fn check_scope(&self) -> Result<(), UsageError> {
         use Experiment::{Bfs, Cc, Iops, Rw};
         let Some(experiment) = self.experiment else {
-            return Ok(());
+            return self.check_main_job();
         };
         let shown = |value: Option<u64>| value.map(|value| value.to_string());
         let graph = self.graph.as_ref().map(|file| file.display().to_string());
@@ -96,11 +96,23 @@ impl Options {
                 return Err(UsageError::new(
                     option,
                     value,
-                    format!("it is for {} only", names.join(" and ")),
+                    format!("it is for {} only", listed(&names)),
                 ));
             }
         }
         Ok(())
+    }
+
+    /// The main job begins with `iops`, which repeats nothing.
+    fn check_main_job(&self) -> Result<(), UsageError> {
+        match self.fail_one_in {
+            Some(count) => Err(UsageError::new(
+                "--fail-one-in",
+                count,
+                "it is for bfs, cc and rw only; name one of them",
+            )),
+            None => Ok(()),
+        }
     }
 
     fn check_sizes(&self) -> Result<(), UsageError> {
@@ -126,7 +138,10 @@ impl Options {
             }
         }
         if let Some(span) = self.span {
-            multiple("--span", span, "the block", self.block())?;
+            match self.experiment {
+                Some(Experiment::Rw) => multiple("--span", span, "two words", 16)?,
+                _ => multiple("--span", span, "the block", self.block())?,
+            }
         }
         self.check_counts()
     }
@@ -217,5 +232,13 @@ impl Options {
             )),
             false => Ok(()),
         }
+    }
+}
+
+/// Names as a sentence has them: `a`, `a and b`, `a, b and c`.
+fn listed(names: &[String]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => names.concat(),
     }
 }

@@ -63,9 +63,9 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheMode {
-    /// Every access reads the SSD.
+    /// Every access is a command of its own.
     None,
-    /// A hit is two loads and a check, without an atomic.
+    /// A hit is three loads (table, data, table), without an atomic.
     Optimistic,
 }
 
@@ -148,7 +148,7 @@ pub struct Options {
     /// Bytes of a cache line
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = power_of_two(512, 65536))]
     pub line: u64,
-    /// Bytes of the cache [default: a quarter of the edges]
+    /// Bytes of the cache [default: a quarter of the arrays]
     #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "cache_lines")]
     pub cache: Option<u64>,
     /// Lines of the cache
@@ -168,7 +168,7 @@ pub struct Options {
     /// iops: bytes of a command [default: 512, or the LBA size if larger]
     #[arg(long, value_name = "BYTES", value_parser = power_of_two(512, 65536))]
     pub block: Option<u64>,
-    /// iops: commands in all; rw: operations in all
+    /// iops: commands of each run; rw: operations in all
     #[arg(long, value_name = "N", value_parser = within(1, 1u64 << 40))]
     pub ops: Option<u64>,
     /// iops: commands in flight at a time

@@ -231,6 +231,18 @@ fn a_wrong_value_is_one_sentence() {
         ),
         ("bfs --ops 4", "--ops 4: it is for iops and rw only"),
         (
+            "--fail-one-in 9",
+            "--fail-one-in 9: it is for bfs, cc and rw only; name one of them",
+        ),
+        (
+            "iops --fail-one-in 9",
+            "--fail-one-in 9: it is for bfs, cc and rw only",
+        ),
+        (
+            "rw --span 1000",
+            "--span 1000: it must be a multiple of two words, 16 bytes",
+        ),
+        (
             "iops --span 1000",
             "--span 1000: it must be a multiple of the block, 512 bytes",
         ),
