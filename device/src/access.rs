@@ -1,9 +1,8 @@
 //! One lane's access on its way through the cold path: what it knows, and how it looks again.
 
 use line_cache::{Claim, Cleaning, Failure, Fetch, Look, Meta, NotPinned, Outcome};
-use nvme_queue::Patience;
 use nvme_wire::Status;
-use warpstore_simt::{Native, Team};
+use warpstore_simt::Team;
 
 use crate::error::{ErrorKind, IoError};
 use crate::finish::Finisher;
@@ -13,8 +12,9 @@ use crate::store::Store;
 /// Commands of an access that may fail with a retryable status before it believes it.
 pub(crate) const FAILURES_BEFORE_ERROR: u32 = 4;
 
-/// How a cold access ends: an error (`error` is not 0), or two words, whose meaning is the
-/// access's: see the functions of `fetch.rs` and `change.rs`.
+/// How a cold access ends: an error (`error` is not 0; `high` is then 1 if a write beside the cache
+/// may have been under way), or two words, whose meaning is the access's: see the functions of
+/// `fetch.rs` and `change.rs`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Chunk {
     pub error: u64,
@@ -58,6 +58,8 @@ pub(crate) struct Access {
     pub claim: Option<Claim>,
     /// The bytes in the bounce buffer are changed, and on their way back to the SSD.
     pub writes_back: bool,
+    /// When the access ends; later after a late submission.
+    pub deadline_ns: u64,
 }
 
 impl Access {
@@ -83,7 +85,14 @@ impl Access {
             ahead: 0,
             claim: None,
             writes_back: false,
+            deadline_ns: store.patience().deadline_ns,
         }
+    }
+
+    /// A command of this access has been submitted: it gets some time, however late it was.
+    #[inline(always)]
+    pub(crate) fn submitted(&mut self) {
+        self.deadline_ns = self.store.patience_to_submit(self.deadline_ns).deadline_ns;
     }
 
     /// What the line is doing, for an access that is not waiting for anything else: the end of
@@ -122,6 +131,14 @@ impl Access {
                 true
             }
         }
+    }
+
+    /// Whether the fetch that this access waits for is still on its way.
+    #[inline(always)]
+    fn is_fetching(&self) -> bool {
+        let table = self.store.desc().table;
+        self.fetching
+            .is_some_and(|version| table.settled(self.line, version).is_none())
     }
 
     /// The fetch that was waited for has ended, one way or another.
@@ -188,21 +205,27 @@ impl Access {
         });
     }
 
-    /// Gives up when the deadline has passed or the host said stop. The whole team does so in
-    /// the same turn, since those that share a bounce buffer must stay together.
+    /// 0, or the kind of error that the wait ends with, because the deadline of every lane has passed
+    /// or the host said stop. The whole team ends in the same turn, since those that share a bounce
+    /// buffer must stay together.
     #[inline(always)]
-    pub(crate) fn check<T: Team>(&mut self, team: T, patience: &Patience<Native>) {
-        let kind = match patience.exhausted() {
-            Some(reason) => kind_of(reason),
-            None => 0,
-        };
+    pub(crate) fn ended<T: Team>(&self, team: T) -> u16 {
+        let patience = self.store.patience_until(self.deadline_ns);
+        let kind = patience.exhausted().map_or(0, kind_of);
+        let last = team.all(self.done || kind != 0);
         let kind = team.max(u32::from(kind)) as u16;
-        if kind == 0 || self.done {
+        if last { kind } else { 0 }
+    }
+
+    /// Ends the access with an error, unless it is done.
+    #[inline(always)]
+    pub(crate) fn give_up(&mut self, kind: u16) {
+        if self.done {
             return;
         }
         // A command of this lane's own that does not come back: its queue is given up, its slot or
         // buffer stays taken, and its line is nobody's, so that others may try another queue.
-        if self.bounce != 0 || self.own_slot != 0 {
+        if self.bounce != 0 || self.own_slot != 0 && self.is_fetching() {
             self.store.queue(self.store.home_queue(self.ssd)).kill();
         }
         self.lose(kind);
@@ -246,7 +269,7 @@ impl Access {
         self.chunk = Chunk {
             error: error.to_bits(),
             low: 0,
-            high: 0,
+            high: u64::from(self.writes_back),
         };
         self.done = true;
     }

@@ -12,8 +12,8 @@ use crate::launch::KernelParam;
 ///
 /// A write goes into the cache, where every lane sees it at once, and gets to the SSD when the line
 /// gives way to another one or when the host flushes; without a cache, at once. Concurrent writes
-/// of one element are one after the other, in some order; elements are never torn (16-byte ones
-/// are two halves on host threads). What was written is durable after
+/// of one element are one after the other, in some order; elements of up to 8 bytes are never torn,
+/// those of 16 are two halves. What was written is durable after
 /// `Session::flush` or `Session::finish` has returned without an error, and not before.
 #[repr(transparent)]
 pub struct ArrayMut<T>(Array<T>);
@@ -43,6 +43,10 @@ mod parameter {
         fn memory(&self) -> Option<(u64, u64)> {
             self.0.memory()
         }
+
+        fn writes(&self) -> bool {
+            true
+        }
     }
 }
 
@@ -71,7 +75,7 @@ macro_rules! addend {
 addend!(u32 as u32, i32 as u32, u64 as u64, i64 as u64);
 
 impl<T: Element> ArrayMut<T> {
-    /// The writable form of `array`. The host makes it, for stores that may be written.
+    /// The writable form of `array`.
     pub const fn new(array: Array<T>) -> Self {
         Self(array)
     }
@@ -81,8 +85,9 @@ impl<T: Element> ArrayMut<T> {
     /// cache has no room, changed on the SSD itself.
     ///
     /// # Errors
-    /// `index` is not below [`Array::len`], or the SSD or its queue failed; see [`IoError`]. The
-    /// element is unchanged then, except after a time-out or an abort, when nobody knows.
+    /// `index` is not below [`Array::len`], or the SSD or its queue failed; see [`IoError`]. If the
+    /// line was in the cache or could be fetched, the element is unchanged then; else its command may
+    /// have been under way, and nobody knows.
     #[inline(always)]
     pub fn set(&self, index: u64, value: T) -> Result<(), IoError> {
         self.change(index, false, bytes::to_bits(value)).map(|_| ())

@@ -67,12 +67,7 @@ impl Access {
     /// ends when they have arrived. `change` is what to do to them; None if they are the whole line
     /// already. Collective over `team`.
     #[inline(always)]
-    pub(crate) fn collect_write<T: Team, A: Aim>(
-        &mut self,
-        team: T,
-        change: Option<Change>,
-        deadline_ns: u64,
-    ) {
+    pub(crate) fn collect_write<T: Team, A: Aim>(&mut self, team: T, change: Option<Change>) {
         let desc = self.store.desc();
         let buffer = self.bounce.wrapping_sub(1);
         let status = self.bounced(team);
@@ -87,6 +82,8 @@ impl Access {
                     self.chunk.low = change.apply(desc.bounce.memory, at);
                 }
                 self.writes_back = true;
+                // From here on all lanes of the group see the same failures, and decide alike.
+                self.failures = 0;
                 submits = true;
             } else if self.may_repeat(status) {
                 // A write once more, as it is; for a read the line is looked at again.
@@ -108,7 +105,7 @@ impl Access {
         // All have changed the buffer before the leader submits, and nobody looks at its word again
         // before it says in flight.
         team.sync();
-        self.write_back::<T, A>(team, submits, deadline_ns);
+        self.write_back::<T, A>(team, submits);
         if ends {
             self.end_beside::<A>(buffer, leads);
         }
@@ -116,7 +113,7 @@ impl Access {
 
     /// Submits the write of each group's buffer. Collective over `team`.
     #[inline(always)]
-    fn write_back<T: Team, A: Aim>(&mut self, team: T, submits: bool, deadline_ns: u64) {
+    fn write_back<T: Team, A: Aim>(&mut self, team: T, submits: bool) {
         let leader = if submits {
             warp::leader(self.group)
         } else {
@@ -132,13 +129,17 @@ impl Access {
             let company = self.store.company(self.store.home_queue(self.ssd));
             let part = self.part::<A>(self.group);
             by_queue(team.part(submitting), company, |peers| {
-                plan = submit(peers, self.store, self.line, 0, part, plan, deadline_ns);
+                let (store, line) = (self.store, self.line);
+                plan = submit(peers, store, line, 0, part, plan, self.deadline_ns);
             });
         }
         let plan = Plan::from_word(team.shuffle(plan, leader));
-        if submits && let Plan::Error(kind) = plan {
-            // The buffer and the line stay taken: the write may be about ([WB-5]).
-            self.fail(kind, Status::from_bits(0));
+        if submits {
+            self.submitted();
+            if let Plan::Error(kind) = plan {
+                // The buffer and the line stay taken: the write may be about ([WB-5]).
+                self.fail(kind, Status::from_bits(0));
+            }
         }
     }
 

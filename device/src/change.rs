@@ -92,8 +92,8 @@ impl Aim for Write {
     }
 
     #[inline(always)]
-    fn collect<T: Team>(self, access: &mut Access, team: T, deadline_ns: u64) {
-        access.collect_write::<T, Self>(team, Some(self.0), deadline_ns);
+    fn collect<T: Team>(self, access: &mut Access, team: T) {
+        access.collect_write::<T, Self>(team, Some(self.0));
     }
 }
 
@@ -162,8 +162,8 @@ impl Aim for Overwrite {
     }
 
     #[inline(always)]
-    fn collect<T: Team>(self, access: &mut Access, team: T, deadline_ns: u64) {
-        access.collect_write::<T, Self>(team, None, deadline_ns);
+    fn collect<T: Team>(self, access: &mut Access, team: T) {
+        access.collect_write::<T, Self>(team, None);
     }
 }
 

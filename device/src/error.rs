@@ -6,7 +6,8 @@ use nvme_wire::Status;
 
 /// Why an access failed. Fits one register; the host decodes it into words.
 ///
-/// Layout: bits 0..4 kind, 4..19 NVMe status (0 unless the kind is [`ErrorKind::Status`]),
+/// Layout: bits 0..4 kind, 4..19 NVMe status (0 unless the kind is [`ErrorKind::Status`] or
+/// [`ErrorKind::Flush`]),
 /// 19..31 queue (SSD × queues per SSD + queue), 31..64 line of the store (its low 33 bits); of
 /// [`Blocks::read`](crate::Blocks::read) the block of the SSD.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub enum ErrorKind {
     QueueDead = 4,
     /// The index lies outside the array; the line field holds the index's low bits.
     OutOfRange = 5,
+    /// A Flush of an SSD failed, with this status, or did not end if that is success.
+    Flush = 6,
 }
 
 impl ErrorKind {
@@ -38,6 +41,7 @@ impl ErrorKind {
             2 => Self::Timeout,
             3 => Self::Aborted,
             4 => Self::QueueDead,
+            6 => Self::Flush,
             _ => Self::OutOfRange,
         }
     }
@@ -139,6 +143,14 @@ impl core::fmt::Display for IoError {
             ErrorKind::QueueDead => write!(
                 f,
                 "queue {queue} was given up after an earlier timeout, so line {line} is out of reach"
+            ),
+            ErrorKind::Flush if self.status().is_success() => {
+                write!(f, "a Flush on queue {queue} did not end")
+            }
+            ErrorKind::Flush => write!(
+                f,
+                "the controller failed a Flush on queue {queue}: {}",
+                self.status().name()
             ),
             ErrorKind::OutOfRange => write!(f, "index {line} lies outside the array"),
         }

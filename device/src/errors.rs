@@ -102,7 +102,7 @@ impl PendingCommand {
 
 impl core::fmt::Display for PendingCommand {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "CID {:#x} for ", self.cid)?;
+        write!(f, "CID {:#x} of queue {} for ", self.cid, self.queue)?;
         Purpose::of(self.tag).fmt(f)
     }
 }

@@ -40,7 +40,7 @@ pub(crate) trait Aim: Copy {
 
     /// Goes on with what is in a bounce buffer once it is there. Collective over `team`; the
     /// lanes that share a buffer act in the same turn.
-    fn collect<T: Team>(self, access: &mut Access, team: T, deadline_ns: u64);
+    fn collect<T: Team>(self, access: &mut Access, team: T);
 }
 
 /// Reads the 16 bytes at `offset` (a multiple of 16) of `line` into the chunk. Any lanes may call;
@@ -88,20 +88,24 @@ pub(crate) fn let_go(store: Store, line: u64, held: Chunk) {
 /// The turns of an access.
 #[inline(always)]
 pub(crate) fn run<T: Team, A: Aim>(team: T, aim: A, mut access: Access) -> Chunk {
-    let patience = access.store.patience();
-    let mut turn = 0;
+    let (mut turn, mut ended) = (0, 0);
     loop {
-        let wants = aim.look(&mut access, team);
+        let wants = aim.look(&mut access, team) && ended == 0;
         let wanting = team.ballot(wants);
         if wants {
-            access.start(aim, team.part(wanting), &patience, turn);
+            access.start(aim, team.part(wanting), turn);
         }
-        aim.collect(&mut access, team, patience.deadline_ns);
+        aim.collect(&mut access, team);
+        if ended != 0 {
+            access.give_up(ended);
+        }
         if team.all(access.done) {
             return access.chunk;
         }
-        access.drain(team, turn);
-        access.check(team, &patience);
+        ended = access.ended(team);
+        // At the end one's own queue, and one more turn: the time may have gone into waiting for
+        // another SSD, and what has come meanwhile counts.
+        access.drain(team, if ended != 0 { 0 } else { turn });
         Native::pause(turn);
         turn = turn.wrapping_add(1);
     }
@@ -130,7 +134,7 @@ impl Aim for Read {
     }
 
     #[inline(always)]
-    fn collect<T: Team>(self, access: &mut Access, team: T, _deadline_ns: u64) {
+    fn collect<T: Team>(self, access: &mut Access, team: T) {
         access.collect_read::<T, false>(team);
     }
 }
@@ -150,7 +154,7 @@ impl Aim for Hold {
     }
 
     #[inline(always)]
-    fn collect<T: Team>(self, access: &mut Access, team: T, _deadline_ns: u64) {
+    fn collect<T: Team>(self, access: &mut Access, team: T) {
         access.collect_read::<T, true>(team);
     }
 }

@@ -4,7 +4,6 @@
 //! watched in the word of a bounce buffer, so that its status reaches the lane that asked.
 
 use line_cache::{Cleaning, Look};
-use nvme_queue::Patience;
 use nvme_wire::{Sqe, Status};
 use warpstore_simt::{Cell, Cells, Lanes, Native, Order, Platform, Team};
 
@@ -51,15 +50,20 @@ impl Flusher {
         u64::from(self.0.desc().map.ssds.get())
     }
 
-    /// Writes the line in `slot` to its SSD if it is dirty, and waits for it. Collective over the
-    /// whole warp, each lane with a slot of its own; a slot that is not there is nothing to do.
+    /// Writes the line in `slot` to its SSD if it is dirty, and waits for it. A write of it that is
+    /// still in flight from before is waited for too, unless `hurry`: then it counts as timed out.
+    /// Collective over the whole warp, each lane with a slot of its own; a slot that is not there
+    /// is nothing to do.
     ///
     /// # Errors
-    /// Per lane: the SSD or its queue failed; the line stays dirty.
+    /// Per lane: the SSD or its queues failed. The line stays dirty, except after a time-out or an
+    /// abort with its write under way: then no other write of it can follow, since that one may
+    /// still come ([WB-2]).
     #[inline(always)]
-    pub fn write_back(&self, slot: u64) -> Result<(), IoError> {
+    pub fn write_back(&self, slot: u64, hurry: bool) -> Result<(), IoError> {
         let task = Task::WriteBack {
             slot: if slot < self.slots() { slot } else { u64::MAX },
+            hurry,
         };
         self.run(task)
     }
@@ -79,10 +83,9 @@ impl Flusher {
     #[inline(always)]
     fn run(&self, task: Task) -> Result<(), IoError> {
         let mut errand = Errand::new(self.0, task);
-        let patience = self.0.patience();
         let mut turn = 0;
         loop {
-            errand.turn(&patience, turn);
+            errand.turn(turn);
             if Lanes::WARP.all(errand.done) {
                 return errand.error.map_or(Ok(()), Err);
             }
@@ -96,7 +99,7 @@ impl Flusher {
 #[derive(Clone, Copy)]
 enum Task {
     /// The line in this slot, if there is such a slot.
-    WriteBack { slot: u64 },
+    WriteBack { slot: u64, hurry: bool },
     /// This SSD, if there is such an SSD.
     Flush { ssd: u32 },
 }
@@ -112,6 +115,9 @@ struct Errand {
     in_flight: bool,
     commands: u32,
     queue: u32,
+    /// The line in the slot, once it is known.
+    line: u64,
+    deadline_ns: u64,
     done: bool,
     error: Option<IoError>,
 }
@@ -120,7 +126,7 @@ impl Errand {
     #[inline(always)]
     fn new(store: Store, task: Task) -> Self {
         let done = match task {
-            Task::WriteBack { slot } => slot == u64::MAX,
+            Task::WriteBack { slot, .. } => slot == u64::MAX,
             Task::Flush { ssd } => ssd == u32::MAX,
         };
         let ssd = match task {
@@ -134,7 +140,9 @@ impl Errand {
             buffer: 0,
             in_flight: false,
             commands: 0,
-            queue: store.home_queue(ssd),
+            queue: store.living_queue(ssd),
+            line: 0,
+            deadline_ns: store.patience().deadline_ns,
             done,
             error: None,
         }
@@ -142,28 +150,31 @@ impl Errand {
 
     /// One turn. Collective over the warp.
     #[inline(always)]
-    fn turn(&mut self, patience: &Patience<Native>, turn: u32) {
+    fn turn(&mut self, turn: u32) {
         let team = Lanes::WARP;
         let submits = !self.done && !self.in_flight && self.is_ready(turn);
         let submitting = team.ballot(submits);
         if submits {
             let company = self.store.company(self.queue);
             by_queue(team.part(submitting), company, |peers| {
-                self.submit(peers, patience);
+                self.submit(peers);
             });
         }
-        self.settle();
         for queue in [self.queue, self.store.any_queue(turn)] {
             let store = self.store;
             by_queue(team, queue, |peers| {
                 store.queue(queue).drain(peers, &Finisher { store, queue });
             });
         }
+        // Before the clock is asked: a submission to another SSD may have taken all of the time.
+        self.settle();
+        let patience = self.store.patience_until(self.deadline_ns);
         let ended = patience.exhausted().map_or(0, kind_of);
-        let ended = team.max(u32::from(ended)) as u16;
         if ended != 0 && !self.done {
             if self.in_flight {
                 self.store.queue(self.queue).kill();
+            } else if self.buffer != 0 {
+                self.end();
             }
             self.fail(ended, Status::SUCCESS);
         }
@@ -181,8 +192,9 @@ impl Errand {
                 None => return false,
             }
         }
-        let Task::WriteBack { slot } = self.task else {
-            return true;
+        let dead = |queue| self.store.queue(queue).is_dead();
+        let Task::WriteBack { slot, hurry } = self.task else {
+            return !dead(self.queue) || self.give_up(ErrorKind::QueueDead);
         };
         if self.cleaning.is_some() {
             return true;
@@ -197,10 +209,25 @@ impl Errand {
             self.end();
             return false;
         }
+        self.line = line;
+        self.queue = self.store.living_queue(self.store.route(line).ssd);
+        if self.store.queue(self.queue).is_dead() {
+            return self.give_up(ErrorKind::QueueDead);
+        }
+        if meta.is_cleaning() && hurry {
+            return self.give_up(ErrorKind::Timeout);
+        }
         // A write that an earlier kernel left is waited for first.
         self.cleaning = desc.table.begin_clean(line, meta);
-        self.queue = self.store.home_queue(self.store.route(line).ssd);
         self.cleaning.is_some()
+    }
+
+    /// Nothing is submitted, and a dirty line stays dirty.
+    #[inline(always)]
+    fn give_up(&mut self, kind: ErrorKind) -> bool {
+        self.fail(kind as u16, Status::SUCCESS);
+        self.end();
+        false
     }
 
     /// The command of this lane.
@@ -208,7 +235,7 @@ impl Errand {
     fn command(&self) -> Sqe {
         match (self.task, self.cleaning) {
             (Task::Flush { ssd }, _) => self.store.flush_ssd(ssd),
-            (Task::WriteBack { slot }, cleaning) => {
+            (Task::WriteBack { slot, .. }, cleaning) => {
                 let line = cleaning.map_or(0, |cleaning| cleaning.line);
                 let route = self.store.route(line);
                 let slots = &self.store.desc().slots;
@@ -218,7 +245,7 @@ impl Errand {
     }
 
     #[inline(always)]
-    fn submit<T: Team>(&mut self, peers: T, patience: &Patience<Native>) {
+    fn submit<T: Team>(&mut self, peers: T) {
         let (store, queue) = (self.store, self.queue);
         let buffer = self.buffer - 1;
         // Ordering: [BB-1] as for a write beside the cache.
@@ -229,11 +256,14 @@ impl Errand {
             .store(bounce::IN_FLIGHT, Order::Relaxed);
         let tag = Purpose::Bounce { buffer }.tag();
         let finisher = Finisher { store, queue };
+        let patience = store.patience_to_submit(self.deadline_ns);
         let submitted =
             store
                 .queue(queue)
-                .submit_each(peers, self.command(), tag, &finisher, patience);
+                .submit_each(peers, self.command(), tag, &finisher, &patience);
         self.commands += 1;
+        // However late it was, it gets some time.
+        self.deadline_ns = store.patience_to_submit(self.deadline_ns).deadline_ns;
         match submitted {
             Ok(()) => self.in_flight = true,
             Err(refused) => self.fail(kind_of(refused.reason), Status::SUCCESS),
@@ -278,9 +308,11 @@ impl Errand {
 
     #[inline(always)]
     fn fail(&mut self, kind: u16, status: Status) {
-        let line = self.cleaning.map_or(0, |cleaning| cleaning.line);
-        let kind = ErrorKind::from_code(kind);
-        self.error = Some(IoError::new(kind, status, self.queue, line));
+        let kind = match self.task {
+            Task::WriteBack { .. } => ErrorKind::from_code(kind),
+            Task::Flush { .. } => ErrorKind::Flush,
+        };
+        self.error = Some(IoError::new(kind, status, self.queue, self.line));
         self.done = true;
     }
 }

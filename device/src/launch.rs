@@ -47,6 +47,11 @@ pub unsafe trait KernelParam: Copy + Send + Sync + 'static {
     fn memory(&self) -> Option<(u64, u64)> {
         None
     }
+
+    /// Whether kernels may write arrays through it.
+    fn writes(&self) -> bool {
+        false
+    }
 }
 
 // SAFETY: scalars of 4 or 8 bytes, the same on both sides.
@@ -86,6 +91,8 @@ pub trait KernelArgs: Copy + Send + Sync + 'static {
     fn addresses(&self, out: &mut [*const c_void]);
     /// [`KernelParam::memory`] of parameter `index`; none beyond the last.
     fn memory(&self, index: usize) -> Option<(u64, u64)>;
+    /// Whether [`KernelParam::writes`] holds for any of them.
+    fn writes(&self) -> bool;
 }
 
 macro_rules! kernel_args {
@@ -101,6 +108,10 @@ macro_rules! kernel_args {
                     $($index => self.$index.memory(),)*
                     _ => None,
                 }
+            }
+            fn writes(&self) -> bool {
+                let any: &[bool] = &[$(self.$index.writes()),*];
+                any.contains(&true)
             }
         }
     };

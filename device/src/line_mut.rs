@@ -5,6 +5,7 @@ use core::ops::Deref;
 
 use warpstore_simt::{Lanes, Native, Platform, Team, warp};
 
+use crate::access::Chunk;
 use crate::array::Element;
 use crate::array_mut::ArrayMut;
 use crate::bounce::{self, Share};
@@ -99,20 +100,20 @@ impl<T: Element> ArrayMut<T> {
         let failed = team.ballot(filled.is_err());
         // [WB-1] All have filled their part before it is copied or written.
         team.sync();
-        let error = if failed != 0 {
+        let ended = if failed != 0 {
             let error = filled.map_or_else(IoError::to_bits, |()| 0);
-            team.shuffle(error, warp::leader(failed))
+            let error = team.shuffle(error, warp::leader(failed));
+            Chunk {
+                error,
+                ..Chunk::default()
+            }
         } else {
-            overwrite(store, line, buffer, team).error
+            overwrite(store, line, buffer, team)
         };
-        let error = IoError::from_bits(error);
-        // A write that never came back may still read the buffer.
-        let lost = failed == 0
-            && matches!(
-                error.map(IoError::kind),
-                Some(ErrorKind::Timeout | ErrorKind::Aborted | ErrorKind::QueueDead)
-            );
-        if !lost && team.leads() {
+        let error = IoError::from_bits(ended.error);
+        // A write that was under way and never came back may still read the buffer.
+        let is_over = matches!(error.map(IoError::kind), None | Some(ErrorKind::Status));
+        if (is_over || ended.high == 0) && team.leads() {
             bounce::put_back(store.desc().bounce_words, buffer);
         }
         error.map_or(Ok(()), Err)
@@ -143,7 +144,8 @@ impl<T: Element> ArrayMut<T> {
             let ended = team.max(u32::from(ended)) as u16;
             if ended != 0 {
                 let (kind, status) = (ErrorKind::from_code(ended), nvme_wire::Status::SUCCESS);
-                return Err(IoError::new(kind, status, queue, line));
+                let own = store.home_queue(store.route(line).ssd);
+                return Err(IoError::new(kind, status, own, line));
             }
             Native::pause(turn);
             turn = turn.wrapping_add(1);

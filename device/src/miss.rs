@@ -4,9 +4,8 @@
 use core::num::NonZeroU32;
 
 use line_cache::{Claim, Found};
-use nvme_queue::Patience;
 use nvme_wire::Status;
-use warpstore_simt::{Native, Team, warp};
+use warpstore_simt::{Native, Platform, Team, warp};
 
 use crate::access::Access;
 use crate::bounce;
@@ -27,13 +26,7 @@ const AHEAD_PART: u32 = 4;
 impl Access {
     /// One command for each distinct line among the lanes of `wanting`. Collective over it.
     #[inline(always)]
-    pub(crate) fn start<T: Team, A: Aim>(
-        &mut self,
-        aim: A,
-        wanting: T,
-        patience: &Patience<Native>,
-        turn: u32,
-    ) {
+    pub(crate) fn start<T: Team, A: Aim>(&mut self, aim: A, wanting: T, turn: u32) {
         let lane = warp::lane_id();
         let coalesce = A::SHARES || self.store.caches();
         // Without coalescing every lane is told apart by its number.
@@ -57,15 +50,7 @@ impl Access {
             let part = self.part::<A>(group);
             by_queue(wanting.part(submitting), company, |peers| {
                 let (store, line, version) = (self.store, self.line, self.meta.version());
-                plan = submit(
-                    peers,
-                    store,
-                    line,
-                    version,
-                    part,
-                    plan,
-                    patience.deadline_ns,
-                );
+                plan = submit(peers, store, line, version, part, plan, self.deadline_ns);
             });
         }
         if cleans && matches!(Plan::from_word(plan), Plan::Nothing) {
@@ -91,6 +76,7 @@ impl Access {
         match plan {
             Plan::Nothing | Plan::Clean(_) => {}
             Plan::Fetch(slot) => {
+                self.submitted();
                 self.fetching = Some(self.meta.version());
                 if leads {
                     self.own_slot = slot as u32 + 1;
@@ -99,6 +85,7 @@ impl Access {
                 self.fetches += 1;
             }
             Plan::Bounce(buffer) | Plan::WriteBack(buffer) => {
+                self.submitted();
                 self.bounce = buffer + 1;
                 self.group = group;
                 self.writes_back = matches!(plan, Plan::WriteBack(_));
@@ -121,11 +108,18 @@ impl Access {
         if self.store.queue(self.store.home_queue(self.ssd)).is_dead() {
             return Plan::Error(ErrorKind::QueueDead as u16);
         }
-        if self
-            .cleaning
-            .is_some_and(|cleaning| table.is_cleaning(cleaning))
+        if let Some(cleaning) = self.cleaning
+            && table.is_cleaning(cleaning)
         {
-            return Plan::Nothing;
+            // Another SSD's trouble is not ours: half of the time is left to go round the cache.
+            let half = self
+                .deadline_ns
+                .saturating_sub(self.store.desc().timeout_ns / 2);
+            if self.can_write(cleaning.line) && Native::now_ns() < half {
+                return Plan::Nothing;
+            }
+            self.cleaning = None;
+            self.beside = true;
         }
         let cached = self.store.caches() && !self.beside && aim.brings().is_none();
         if cached && self.fetches < FETCHES_BEFORE_BOUNCE {
@@ -136,11 +130,15 @@ impl Access {
                 Found::Slot(slot) => {
                     return Plan::Fetch(u64::from(table.attach(claim, slot).slot));
                 }
-                Found::Dirty(cleaning) => {
+                Found::Dirty(cleaning) if self.can_write(cleaning.line) => {
                     table.release_claim(claim);
                     self.cleaning = Some(cleaning);
                     self.cleaned += 1;
                     return Plan::Clean(cleaning.line);
+                }
+                Found::Dirty(cleaning) => {
+                    table.clean_failed(cleaning.line);
+                    table.release_claim(claim);
                 }
                 Found::Nothing => table.release_claim(claim),
             }
@@ -148,6 +146,13 @@ impl Access {
             self.beside = true;
         }
         self.plan_beside(aim, turn)
+    }
+
+    /// Whether the queue that this warp would write `line` through is alive.
+    #[inline(always)]
+    fn can_write(&self, line: u64) -> bool {
+        let ssd = self.store.route(line).ssd;
+        !self.store.queue(self.store.home_queue(ssd)).is_dead()
     }
 
     /// A slot: that of the line that was written back for this access, or what the clock finds.
@@ -224,7 +229,7 @@ impl Access {
             return Plan::Nothing;
         };
         let meta = table.peek(line);
-        if meta.is_referenced() || meta.slot() != slot {
+        if meta.is_referenced() || meta.slot() != slot || !self.can_write(line) {
             return Plan::Nothing;
         }
         match table.begin_clean(line, meta) {

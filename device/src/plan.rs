@@ -2,7 +2,7 @@
 
 use line_cache::{Failure, Fetch};
 use nvme_queue::Reason;
-use warpstore_simt::{Team, warp};
+use warpstore_simt::{Native, Platform, Team, warp};
 
 use crate::error::ErrorKind;
 use crate::finish::{Finisher, Purpose};
@@ -55,7 +55,12 @@ pub(crate) fn submit<T: Team>(
         Plan::Nothing | Plan::Error(_) => return plan,
     };
     let finisher = Finisher { store, queue };
-    let patience = store.patience_until(deadline_ns);
+    // A line that gives way may be another SSD's: if that is stuck, half of the time is left.
+    let deadline_ns = match Plan::from_word(plan) {
+        Plan::Clean(_) => midway(Native::now_ns(), deadline_ns),
+        _ => deadline_ns,
+    };
+    let patience = store.patience_to_submit(deadline_ns);
     let submitted =
         store
             .queue(queue)
@@ -79,6 +84,12 @@ pub(crate) fn submit<T: Team>(
         Plan::Clean(_) => Plan::Nothing.to_word(),
         _ => Plan::Error(kind).to_word(),
     }
+}
+
+/// The moment half-way from `now` to `deadline`.
+#[inline(always)]
+fn midway(now: u64, deadline: u64) -> u64 {
+    now.saturating_add(deadline.saturating_sub(now) / 2)
 }
 
 /// Calls `body` for the lanes of each queue in turn. Collective over `team`.

@@ -177,6 +177,22 @@ impl Store {
         ssd * queues.get() + warp_index() % queues
     }
 
+    /// A queue of `ssd` that is alive, if there is one: this warp's, else the first.
+    #[inline(always)]
+    pub(crate) fn living_queue(self, ssd: u32) -> u32 {
+        let home = self.home_queue(ssd);
+        let queues = self.desc().queues_per_ssd.get();
+        let mut next = 0;
+        while next < queues && self.queue(home).is_dead() {
+            let other = ssd * queues + next;
+            if !self.queue(other).is_dead() {
+                return other;
+            }
+            next += 1;
+        }
+        home
+    }
+
     /// Which lanes submit together: those with the same number. One for each queue, or, where every
     /// lane acts for itself, one for all: a lane then waits for no other lane's SSD.
     #[inline(always)]
@@ -243,6 +259,20 @@ impl Store {
     #[inline(always)]
     pub(crate) fn patience(self) -> Patience<Native> {
         self.patience_until(Native::now_ns().saturating_add(self.desc().timeout_ns))
+    }
+
+    /// The bound of a submission that begins now, of an access that ends at `deadline_ns`. It has
+    /// some time even if an earlier one, to another SSD that is stuck, took all of that: else
+    /// its queue would be given up for the other's fault.
+    #[inline(always)]
+    pub(crate) fn patience_to_submit(self, deadline_ns: u64) -> Patience<Native> {
+        let some = self.desc().timeout_ns / 4;
+        let least = Native::now_ns().saturating_add(some);
+        self.patience_until(if deadline_ns > least {
+            deadline_ns
+        } else {
+            least
+        })
     }
 
     /// The bound of a wait that ends at `deadline_ns`.

@@ -52,8 +52,7 @@ pub enum Error {
         commands: u64,
         /// The first of them.
         command: Option<ErrorRecord>,
-        /// After a time-out, a command of the queue that never came back: of the line, if there
-        /// is one.
+        /// After a time-out, a command that never came back: one of the line, else of the queue.
         pending: Option<PendingCommand>,
         /// SSD and LBA at which the line of the first error begins, if it is about a line.
         lba: Option<(u32, u64)>,

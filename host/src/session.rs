@@ -11,7 +11,7 @@ mod faults;
 mod flush;
 
 use std::io::Write;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvme_model::{Link, Serving};
@@ -259,6 +259,10 @@ impl Session {
         }
         self.check_admission(K::NAME, config)?;
         self.check_memory(K::NAME, &args)?;
+        if args.writes() {
+            self.check_writable(&format!("kernel {}", K::NAME))?;
+            self.may_be_dirty.store(true, Ordering::Relaxed);
+        }
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.write(0, &[0u64; StatusSlot::WORDS as usize])?;
         // SAFETY: the handles in `args` name this session's memory (checked), which outlives the
@@ -283,18 +287,22 @@ impl Session {
     /// What is known of a launch of which some lanes failed.
     fn failed(&self, kernel: &'static str, lanes: u64, first: IoError) -> Result<Error, Error> {
         let (commands, records) = self.store.errors()?;
-        let pending = match first.kind() {
-            ErrorKind::Timeout => self.store.in_flight(first.queue())?,
-            _ => Vec::new(),
-        };
+        // The line may be fetched by another warp, through another queue.
+        let mut pending = Vec::new();
+        if first.kind() == ErrorKind::Timeout {
+            for queue in 0..self.config.ssds * self.config.queues {
+                pending.extend(self.store.in_flight(queue)?);
+            }
+        }
         let of_line = pending.iter().find(|one| one.is_of_line(first.line()));
+        let of_queue = pending.iter().find(|one| one.queue == first.queue());
         Ok(Error::Kernel {
             kernel,
             lanes,
             first,
             commands,
             command: records.first().copied(),
-            pending: of_line.or(pending.first()).copied(),
+            pending: of_line.or(of_queue).copied(),
             lba: self.lba_of(first),
         })
     }

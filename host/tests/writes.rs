@@ -296,6 +296,32 @@ fn lines_are_written_without_being_read() {
     }
 }
 
+/// Writes every line whole with values that are read from nowhere.
+#[kernel]
+fn count_up(c: ArrayMut<u32>) -> Result<(), IoError> {
+    let per_line = c.elements_per_line();
+    let mut first = thread::index_1d() / 32 * per_line;
+    while first < c.len() {
+        c.write_line(first, |i| Ok(i as u32))?;
+        first += thread::grid_size() / 32 * per_line;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_whole_line_is_written_by_one_command() {
+    let session = Session::open(configuration(), "").unwrap();
+    session.create_array("c", &[1u32; 2000]).unwrap();
+    let c = session.array_mut("c").unwrap();
+    let config = session.fill(&count_up).unwrap();
+    session.launch(&count_up, config, (c,)).unwrap();
+    let counts = session.counts().unwrap();
+    assert_eq!((counts.reads, counts.writes), (0, 16));
+    let expected: Vec<u32> = (0..2000).collect();
+    assert_eq!(session.stored::<u32>("c").unwrap(), expected);
+    session.finish().unwrap();
+}
+
 /// Writes one element, or fails to.
 #[kernel]
 fn set_one(c: ArrayMut<u32>, index: u64) -> Result<(), IoError> {
@@ -352,6 +378,11 @@ fn replicas_are_not_written() {
     session.create_array("c", &[0u32; 100]).unwrap();
     let error = session.array_mut::<u32>("c").err().unwrap().to_string();
     assert!(error.contains("2 replicas"), "{error}");
+    // Nor through a handle that was made by hand.
+    let c = ArrayMut::new(session.array::<u32>("c").unwrap());
+    let config = session.fill(&set_one).unwrap();
+    let error = session.launch(&set_one, config, (c, 0)).unwrap_err();
+    assert!(error.to_string().contains("2 replicas"), "{error}");
 }
 
 #[test]
@@ -369,8 +400,8 @@ fn a_finished_session_leaves_everything_in_its_files() {
         ..configuration()
     };
     let session = Session::open(configuration(true), "").unwrap();
-    session.create_array("c", &[0u32; 3000]).unwrap();
-    let c = session.array_mut("c").unwrap();
+    // However the handle was come by.
+    let c = ArrayMut::new(session.create_array("c", &[0u32; 3000]).unwrap());
     let config = session.fill(&touch).unwrap();
     session.launch(&touch, config, (c,)).unwrap();
     session.finish().unwrap();

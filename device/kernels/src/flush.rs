@@ -8,31 +8,32 @@ use warpstore_device::{ErrorKind, Flusher};
 #[kernel]
 #[launch_bounds(256)]
 pub fn write_back(flusher: Flusher) -> Result<(), IoError> {
-    each(flusher.slots(), |slot| flusher.write_back(slot))
+    each(flusher.slots(), |slot, hurry| {
+        flusher.write_back(slot, hurry)
+    })
 }
 
 /// Flushes every SSD of the store. When all writes have ended, that is: in a launch of its own.
 #[kernel]
 #[launch_bounds(256)]
 pub fn flush_ssds(flusher: Flusher) -> Result<(), IoError> {
-    each(flusher.ssds(), |ssd| flusher.flush(ssd))
+    each(flusher.ssds(), |ssd, _| flusher.flush(ssd))
 }
 
-/// Calls `task` for every index up to `count`, and some beyond, by whole warps; the first error.
+/// Calls `task` for every index up to `count`, and some beyond, by whole warps; the first error. After
+/// a time-out it is in a hurry: what is stuck is not waited for again with every index.
 #[inline(always)]
-fn each(count: u64, task: impl Fn(u64) -> Result<(), IoError>) -> Result<(), IoError> {
-    let mut result = Ok(());
+fn each(count: u64, task: impl Fn(u64, bool) -> Result<(), IoError>) -> Result<(), IoError> {
+    let (mut result, mut hurry) = (Ok(()), false);
     let mut first = thread::index_1d() / 32 * 32;
     while first < count {
-        let ended = task(first + u64::from(warp::lane_id()));
+        let ended = task(first + u64::from(warp::lane_id()), hurry);
         if result.is_ok() {
             result = ended;
         }
-        // What did not end before the deadline is not waited for again with every slot.
-        let timed_out = ended.is_err_and(|error| error.kind() != ErrorKind::Status);
-        if warp::any_sync(u32::MAX, timed_out) {
-            break;
-        }
+        let timed_out = ended
+            .is_err_and(|error| matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Aborted));
+        hurry |= warp::any_sync(u32::MAX, timed_out);
         first += thread::grid_size() / 32 * 32;
     }
     result

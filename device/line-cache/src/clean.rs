@@ -8,7 +8,7 @@
 use warpstore_simt::{Cell, Cells, Order, Platform};
 
 use crate::meta::{CLEANING, DIRTY, REF};
-use crate::{Fetch, LineTable, Meta};
+use crate::{LineTable, Meta};
 
 /// A line that is being written to the SSD. Plain data: whoever drains the completion ends it, by
 /// [`LineTable::cleaned`] or [`LineTable::clean_failed`], once.
@@ -72,13 +72,5 @@ impl<P: Platform> LineTable<P> {
         // time does the line look clean.
         cell.fetch_or(DIRTY | REF, Order::Relaxed);
         cell.fetch_and(!CLEANING, Order::Release);
-    }
-
-    /// Makes a line resident whose bytes the claimant wrote into the slot itself, instead of
-    /// fetching them. It is dirty.
-    #[inline(always)]
-    pub fn publish_written(self, fetch: Fetch) -> bool {
-        // Ordering: [LC-1] as for a fetched line.
-        self.end(fetch, Meta::written(fetch.version, fetch.slot))
     }
 }

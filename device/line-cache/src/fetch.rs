@@ -144,7 +144,7 @@ impl<P: Platform> LineTable<P> {
     /// Turns the word of `fetch` into `after`, whatever the hint is. The finisher of a late
     /// completion and whoever gives the fetch up may both come here: one wins ([LC-5]).
     #[inline(always)]
-    pub(crate) fn end(self, fetch: Fetch, after: Meta) -> bool {
+    fn end(self, fetch: Fetch, after: Meta) -> bool {
         let cell = self.meta.at(fetch.line);
         let busy = Meta::busy(fetch.version, fetch.slot);
         let mut expected = busy.bits();

@@ -28,7 +28,6 @@
 //! | DIRTY → CLEANING | [`LineTable::victim`], [`LineTable::begin_clean`] | compare-exchange | anyone who needs the slot or flushes; one wins |
 //! | CLEANING cleared | [`LineTable::cleaned`] | and | whoever drained the write's completion |
 //! | CLEANING → DIRTY | [`LineTable::clean_failed`] | or, and | the same, if the write failed |
-//! | BUSY → VALID, DIRTY | [`LineTable::publish_written`] | compare-exchange | the claimant that wrote the whole line |
 //! | pins ± 1 | [`LineTable::pin`], [`LineTable::unpin`] | compare-exchange on VALID; add | anyone; whoever pinned |
 //! | REF set, cleared | [`LineTable::touch`], [`LineTable::victim`] | or; and | anyone, in any state: REF is a hint |
 //!

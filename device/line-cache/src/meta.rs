@@ -196,12 +196,6 @@ impl Meta {
         Self::word(VALID | REF, version, slot)
     }
 
-    /// A resident line whose bytes did not come from the SSD.
-    #[inline(always)]
-    pub(crate) const fn written(version: u16, slot: u32) -> Self {
-        Self::word(VALID | REF | DIRTY, version, slot)
-    }
-
     #[inline(always)]
     pub(crate) const fn failed(version: u16, failure: Failure) -> Self {
         Self::word(FAILED, version, failure.0)

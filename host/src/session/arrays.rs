@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use warpstore_device::{Array, ArrayMut, Element, Layout};
 use zerocopy::IntoBytes;
@@ -113,15 +112,20 @@ impl Session {
     /// # Errors
     /// As [`Session::array`]; or the SSDs are replicas, which kernels only read.
     pub fn array_mut<T: Element>(&self, name: &str) -> Result<ArrayMut<T>, Error> {
+        self.check_writable(&format!("array {name:?}"))?;
+        Ok(ArrayMut::new(self.array(name)?))
+    }
+
+    /// Refuses to write replicas.
+    pub(super) fn check_writable(&self, what: &str) -> Result<(), Error> {
         if self.config.layout == Layout::Replicate && self.config.ssds > 1 {
             return Err(Error::Configuration(format!(
-                "array {name:?} lies on {} replicas, which kernels cannot write: stripe it",
+                "{what} is for writing, and the store lies on {} replicas, which kernels only read: \
+                 stripe it",
                 self.config.ssds
             )));
         }
-        let array = self.array(name)?;
-        self.may_be_dirty.store(true, Ordering::Relaxed);
-        Ok(ArrayMut::new(array))
+        Ok(())
     }
 
     /// The elements of array `name` as they are on the SSDs' media now: without what is in the

@@ -16,7 +16,8 @@ impl Session {
     ///
     /// # Errors
     /// The first thing that failed. What was not written is still in the cache, and dirty: after a
-    /// failure that passes, flush again.
+    /// failure that passes, flush again. Lines whose write was under way when its deadline passed
+    /// cannot be written any more in this session.
     pub fn flush(&self) -> Result<(), Error> {
         let written = self.flush_with(&write_back);
         let flushed = self.flush_with(&flush_ssds);

@@ -163,7 +163,6 @@ enum Step {
     Unpin(usize),
     Settled(u64),
     Soil(usize),
-    Written(usize),
     BeginClean(u64),
     EndClean(usize, bool),
     TakeCleaned(usize),
@@ -184,7 +183,6 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..8_usize).prop_map(Step::Unpin),
         1 => (0..LINES).prop_map(Step::Settled),
         2 => (0..8_usize).prop_map(Step::Soil),
-        1 => (0..8_usize).prop_map(Step::Written),
         1 => (0..LINES).prop_map(Step::BeginClean),
         2 => (0..4_usize, any::<bool>()).prop_map(|(pick, ok)| Step::EndClean(pick, ok)),
         1 => (0..4_usize).prop_map(Step::TakeCleaned),
@@ -288,13 +286,6 @@ impl Hands {
                 let line = model.line(self.pins[pick]);
                 (line.dirty, line.referenced) = (true, true);
             }
-            Step::Written(pick) if pick < self.fetches.len() => {
-                let fetch = self.fetches.remove(pick);
-                assert!(table.publish_written(fetch));
-                let line = model.line(fetch.line);
-                line.residence = Residence::Resident(fetch.slot);
-                (line.referenced, line.dirty) = (true, true);
-            }
             Step::BeginClean(line) => self.begin_clean(line, table, model),
             Step::EndClean(pick, ok) if pick < self.cleanings.len() => {
                 let cleaning = self.cleanings.remove(pick);
@@ -316,7 +307,6 @@ impl Hands {
             | Step::Lose(_)
             | Step::Unpin(_)
             | Step::Soil(_)
-            | Step::Written(_)
             | Step::EndClean(..)
             | Step::TakeCleaned(_) => {}
         }
