@@ -1,11 +1,13 @@
 //! [DL-1]: more lanes than the cache has room for, held lines in every warp, dirty lines everywhere,
 //! striped SSDs, rings of any depth. A circle of waiting would end in an error after the deadline.
 
+mod store;
+
 use std::time::Duration;
 
+use warpstore::device::CacheMode;
 use warpstore::device::prelude::*;
-use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
+use warpstore::{Configuration, Session, Target};
 
 const LANES: u32 = 1024;
 /// More than either half of the buffers beside the cache.
@@ -39,27 +41,10 @@ fn crowd(numbers: ArrayMut<u64>, sums: ArrayMut<u64>, rounds: u64) -> Result<(),
 fn configuration() -> Configuration {
     Configuration {
         target: Target::Threads { lanes: LANES },
-        ssd: SsdConfig {
-            profile: Profile::IDEAL,
-            medium: Medium::Near,
-            lba_bytes: 512,
-            bytes: 1 << 20,
-            volatile_write_cache: false,
-            faults: Faults::none(),
-        },
         ssds: 3,
-        layout: Layout::Stripe,
-        stripe_bytes: 512,
-        queues: 2,
-        depth: 64,
-        protocol: Protocol::Hop,
-        in_flight: u32::MAX,
-        line_bytes: 512,
         cache_lines: 64,
-        mode: CacheMode::Optimistic,
-        strict: true,
-        blocks: None,
         timeout: Duration::from_secs(60),
+        ..store::configuration()
     }
 }
 

@@ -1,15 +1,16 @@
 //! What kernels on host threads make of SSDs that do wrong: every access ends, with right data or with
 //! an error that says where, and nothing waits for ever.
 
+mod store;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpstore::device::parts::nvme_wire::Status;
 use warpstore::device::prelude::*;
-use warpstore::device::{CacheMode, ErrorKind, Layout};
+use warpstore::device::{CacheMode, ErrorKind};
 use warpstore::{
-    Commands, Configuration, Error, Fault, Faults, Medium, Profile, Protocol, Rule, Session,
-    SsdConfig, Target, When,
+    Commands, Configuration, Error, Fault, Faults, Protocol, Rule, Session, SsdConfig, When,
 };
 
 /// Elements of the array: 64 lines.
@@ -42,29 +43,15 @@ const PATIENT: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(200);
 
 fn configuration(rules: Vec<Rule>, timeout: Duration) -> Configuration {
+    let well = store::configuration();
     Configuration {
-        target: Target::Threads { lanes: 64 },
         ssd: SsdConfig {
-            profile: Profile::IDEAL,
-            medium: Medium::Near,
-            lba_bytes: 512,
-            bytes: 1 << 20,
-            volatile_write_cache: false,
             faults: Faults { seed: 7, rules },
+            ..well.ssd
         },
-        ssds: 1,
-        layout: Layout::Stripe,
-        stripe_bytes: 512,
-        queues: 2,
         depth: 16,
-        protocol: Protocol::Hop,
-        in_flight: u32::MAX,
-        line_bytes: 512,
-        cache_lines: 8,
-        mode: CacheMode::Optimistic,
-        strict: true,
-        blocks: None,
         timeout,
+        ..well
     }
 }
 

@@ -1,12 +1,13 @@
 //! Power cuts under kernels that write, on host threads: what `Session::flush` confirmed is in the media
 //! file, whenever the power goes ([PL-1] below the cache of lines).
 
+mod store;
+
 use std::path::Path;
 use std::time::Duration;
 
 use warpstore::device::prelude::*;
-use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
+use warpstore::{Configuration, Medium, Session, SsdConfig};
 
 /// Elements of the array: 32 lines, four times what the cache holds.
 const ELEMENTS: u64 = 32 * 64;
@@ -21,32 +22,19 @@ fn stamp(numbers: ArrayMut<u64>, round: u64) -> Result<(), IoError> {
 }
 
 fn configuration(path: &Path) -> Configuration {
+    let small = store::configuration();
     Configuration {
-        target: Target::Threads { lanes: 64 },
         ssd: SsdConfig {
-            profile: Profile::IDEAL,
             medium: Medium::File {
                 path: path.to_owned(),
                 overwrite: false,
             },
-            lba_bytes: 512,
-            bytes: 1 << 20,
             volatile_write_cache: true,
-            faults: Faults::none(),
+            ..small.ssd
         },
-        ssds: 1,
-        layout: Layout::Stripe,
-        stripe_bytes: 512,
-        queues: 2,
         depth: 16,
-        protocol: Protocol::Hop,
-        in_flight: u32::MAX,
-        line_bytes: 512,
-        cache_lines: 8,
-        mode: CacheMode::Optimistic,
-        strict: true,
-        blocks: None,
         timeout: Duration::from_millis(200),
+        ..small
     }
 }
 

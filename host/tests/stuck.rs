@@ -1,13 +1,11 @@
 //! Writes that never come back: what they touch is lost or told, and nothing else suffers.
 
+mod store;
+
 use std::time::Duration;
 
 use warpstore::device::prelude::*;
-use warpstore::device::{CacheMode, Layout};
-use warpstore::{
-    Commands, Configuration, Fault, Faults, Medium, Profile, Protocol, Rule, Session, SsdConfig,
-    Target, When,
-};
+use warpstore::{Commands, Configuration, Fault, Faults, Rule, Session, SsdConfig, When};
 
 /// Elements of a line.
 const PER_LINE: u64 = 128;
@@ -59,29 +57,18 @@ fn write_whole(n: ArrayMut<u32>, line: u64, times: u64, ended: Atomics<u64>) {
 }
 
 fn configuration(rules: Vec<Rule>) -> Configuration {
+    let well = store::configuration();
     Configuration {
-        target: Target::Threads { lanes: 64 },
         ssd: SsdConfig {
-            profile: Profile::IDEAL,
-            medium: Medium::Near,
-            lba_bytes: 512,
-            bytes: 1 << 20,
-            volatile_write_cache: false,
             faults: Faults { seed: 7, rules },
+            ..well.ssd
         },
         ssds: 2,
-        layout: Layout::Stripe,
-        stripe_bytes: 512,
         queues: 1,
         depth: 16,
-        protocol: Protocol::Hop,
-        in_flight: u32::MAX,
-        line_bytes: 512,
         cache_lines: 256,
-        mode: CacheMode::Optimistic,
-        strict: true,
-        blocks: None,
         timeout: Duration::from_millis(500),
+        ..well
     }
 }
 

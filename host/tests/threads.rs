@@ -7,14 +7,15 @@
 //! ([BB-1], [BB-2]), and rings, slots and buffers are so few that a circle of waiting would close
 //! ([DL-1]).
 
+mod store;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
 use warpstore::{
-    BlocksConfig, Configuration, Faults, LaunchConfig, Medium, Profile, Protocol, Session,
-    SsdConfig, Target,
+    BlocksConfig, Configuration, LaunchConfig, Profile, Protocol, Session, SsdConfig, Target,
 };
 
 /// Sums the elements of each row; rows are given by `offsets`.
@@ -66,29 +67,14 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn configuration() -> Configuration {
+    let small = store::configuration();
     Configuration {
-        target: Target::Threads { lanes: 64 },
         ssd: SsdConfig {
-            profile: Profile::IDEAL,
-            medium: Medium::Near,
-            lba_bytes: 512,
             bytes: 4 << 20,
-            volatile_write_cache: false,
-            faults: Faults::none(),
+            ..small.ssd
         },
-        ssds: 1,
-        layout: Layout::Stripe,
-        stripe_bytes: 512,
-        queues: 2,
-        depth: 64,
-        protocol: Protocol::Hop,
-        in_flight: u32::MAX,
-        line_bytes: 512,
         cache_lines: 64,
-        mode: CacheMode::Optimistic,
-        strict: true,
-        blocks: None,
-        timeout: Duration::from_secs(20),
+        ..small
     }
 }
 

@@ -5,12 +5,12 @@
 //! lane's order, or only added to; so the outcome does not depend on who comes first, and a lost
 //! update, an old write that overtakes a new one, or a line in the wrong place shows in it.
 
-use std::time::Duration;
+mod store;
 
 use proptest::prelude::*;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
+use warpstore::{Configuration, Medium, Protocol, Session, SsdConfig, Target};
 
 const LANES: u64 = 64;
 
@@ -76,27 +76,8 @@ fn configuration() -> Configuration {
         target: Target::Threads {
             lanes: LANES as u32,
         },
-        ssd: SsdConfig {
-            profile: Profile::IDEAL,
-            medium: Medium::Near,
-            lba_bytes: 512,
-            bytes: 1 << 20,
-            volatile_write_cache: false,
-            faults: Faults::none(),
-        },
-        ssds: 1,
-        layout: Layout::Stripe,
-        stripe_bytes: 512,
-        queues: 2,
-        depth: 64,
-        protocol: Protocol::Hop,
-        in_flight: u32::MAX,
-        line_bytes: 512,
         cache_lines: 7,
-        mode: CacheMode::Optimistic,
-        strict: true,
-        blocks: None,
-        timeout: Duration::from_secs(20),
+        ..store::configuration()
     }
 }
 

@@ -1,0 +1,35 @@
+//! The store that most tests begin with: small, so that its bounds are met, and emulated without
+//! modelled time.
+
+use std::time::Duration;
+
+use warpstore::device::{CacheMode, Layout};
+use warpstore::{Configuration, Faults, Medium, Profile, Protocol, SsdConfig, Target};
+
+/// One SSD of 1 MiB in memory, 64 lanes, 2 queues of 64 entries, 8 lines of 512 bytes.
+pub fn configuration() -> Configuration {
+    Configuration {
+        target: Target::Threads { lanes: 64 },
+        ssd: SsdConfig {
+            profile: Profile::IDEAL,
+            medium: Medium::Near,
+            lba_bytes: 512,
+            bytes: 1 << 20,
+            volatile_write_cache: false,
+            faults: Faults::none(),
+        },
+        ssds: 1,
+        layout: Layout::Stripe,
+        stripe_bytes: 512,
+        queues: 2,
+        depth: 64,
+        protocol: Protocol::Hop,
+        in_flight: u32::MAX,
+        line_bytes: 512,
+        cache_lines: 8,
+        mode: CacheMode::Optimistic,
+        strict: true,
+        blocks: None,
+        timeout: Duration::from_secs(20),
+    }
+}
