@@ -131,6 +131,13 @@ fn write_then_read(numbers: ArrayMut<u64>, write: u64, read: u64) -> Result<(), 
     Ok(())
 }
 
+/// Reads an element.
+#[kernel]
+fn read_one(numbers: Array<u64>, index: u64) -> Result<(), IoError> {
+    numbers.get(index)?;
+    Ok(())
+}
+
 /// The only slot holds a dirty line of one SSD, and the only warp wants a line of another: it has to
 /// drain the queue that it has written to, since nobody else does.
 #[test]
@@ -150,5 +157,9 @@ fn a_dirty_line_of_another_ssd_gives_way() {
         .unwrap();
     // It was written to make room, and not by the flush.
     assert_eq!(session.stored::<u64>("numbers").unwrap()[0], 1);
+    // The other line took its slot, and did not go round the cache.
+    let before = session.counts().unwrap().reads;
+    session.launch(&read_one, config, (*numbers, 64)).unwrap();
+    assert_eq!(session.counts().unwrap().reads, before);
     session.finish().unwrap();
 }
