@@ -173,8 +173,8 @@ impl Errand {
         if ended != 0 && !self.done {
             if self.in_flight {
                 self.store.queue(self.queue).kill();
-            } else if self.buffer != 0 {
-                self.end();
+            } else {
+                self.abandon();
             }
             self.fail(ended, Status::SUCCESS);
         }
@@ -220,6 +220,17 @@ impl Errand {
         // A write that an earlier kernel left is waited for first.
         self.cleaning = desc.table.begin_clean(line, meta);
         self.cleaning.is_some()
+    }
+
+    /// Nothing of the task is in flight, and it has not ended well: its line is dirty as before.
+    #[inline(always)]
+    fn abandon(&mut self) {
+        if let Some(Cleaning { line, .. }) = self.cleaning {
+            self.store.desc().table.clean_failed(line);
+        }
+        if self.buffer != 0 {
+            self.end();
+        }
     }
 
     /// Nothing is submitted, and a dirty line stays dirty.
@@ -286,17 +297,15 @@ impl Errand {
         if status.is_retryable() && self.commands < FAILURES_BEFORE_ERROR {
             return;
         }
-        if let Some(Cleaning { line, .. }) = self.cleaning {
-            if status.is_success() {
+        if status.is_success() {
+            if let Some(Cleaning { line, .. }) = self.cleaning {
                 desc.table.cleaned(line);
-            } else {
-                desc.table.clean_failed(line);
             }
-        }
-        if !status.is_success() {
+            self.end();
+        } else {
             self.fail(ErrorKind::Status as u16, status);
+            self.abandon();
         }
-        self.end();
     }
 
     /// The task is over and nothing of it is in flight.

@@ -4,6 +4,7 @@ mod store;
 
 use std::time::Duration;
 
+use warpstore::device::parts::nvme_wire::Status;
 use warpstore::device::prelude::*;
 use warpstore::{Commands, Configuration, Fault, Faults, Rule, Session, SsdConfig, When};
 
@@ -142,6 +143,36 @@ fn a_flush_reaches_the_other_ssd() {
         .filter(|line| line % 2 == 0 && *line != 40)
         .collect();
     assert!(healthy.is_empty(), "{healthy:?}");
+}
+
+#[test]
+fn a_write_that_fails_when_the_time_is_up_can_be_repeated_by_the_next_flush() {
+    let fails_once = Rule {
+        commands: Commands::Writes,
+        lbas: Some(20..=20),
+        ..Rule::new(Fault::Status(Status::INTERNAL_ERROR), When::First(1))
+    };
+    let never_comes = Rule {
+        lbas: Some(30..=31),
+        ..lost_writes(When::Always)
+    };
+    let configuration = Configuration {
+        // A ring of two holds one command: the next one waits, and so does its warp.
+        depth: 2,
+        ..configuration(vec![fails_once, never_comes])
+    };
+    let (session, array) = open(configuration, 64);
+    let config = session.fill(&mark).unwrap();
+    // LBA 20 of SSD 0; then LBAs 30 and 31 of SSD 1, of which the second finds no room.
+    for line in [40, 61, 63] {
+        session
+            .launch(&mark, config, (array, line, 1, line + 1, u64::MAX))
+            .unwrap();
+    }
+    session.flush().unwrap_err();
+    assert!(missing(&session).contains(&40), "it was to fail");
+    session.flush().unwrap_err();
+    assert!(!missing(&session).contains(&40));
 }
 
 #[test]
