@@ -28,8 +28,9 @@ impl LaunchConfig {
         self.blocks as u64 * self.threads as u64
     }
 
-    /// This launch, or a smaller one that has at most `lanes` lanes, of which there are 32 or more.
-    pub(crate) fn within(self, lanes: u64) -> Self {
+    /// This launch, or a smaller one of at most `lanes` lanes, but of at least one warp.
+    #[must_use]
+    pub fn within(self, lanes: u64) -> Self {
         let threads = u64::from(self.threads).min(lanes / 32 * 32).max(32) as u32;
         let blocks = (lanes / u64::from(threads)).max(1);
         Self {

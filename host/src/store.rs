@@ -19,8 +19,10 @@ use crate::ssd::Ssd;
 
 /// Failed commands that are kept for the host, beside their number.
 const ERROR_RECORDS: u64 = 64;
-/// Fewest and most bounce buffers: with the largest lines, 256 MiB.
-const BOUNCE_COUNT: (u64, u64) = (64, 4096);
+/// Fewest bounce buffers.
+const BOUNCE_COUNT: u64 = 64;
+/// Most bytes of them: where lanes outnumber the cache's lines, these are what is in flight.
+const BOUNCE_BYTES: u64 = 256 << 20;
 
 /// Everything that a [`StoreDesc`] names.
 pub(crate) struct StoreMemory {
@@ -69,9 +71,8 @@ impl StoreMemory {
         let table = builder.table(config, lines)?;
         let slots = builder.pool(config.cache_lines, config.line_bytes)?;
         // For each lane one of either share, so that no lane waits for another's, within bounds.
-        let bounce_count = lanes
-            .saturating_mul(2)
-            .clamp(BOUNCE_COUNT.0, BOUNCE_COUNT.1);
+        let most = BOUNCE_BYTES / u64::from(config.line_bytes);
+        let bounce_count = lanes.saturating_mul(2).clamp(BOUNCE_COUNT, most);
         let bounce = builder.pool(bounce_count, config.line_bytes)?;
         let blocks = match config.blocks {
             Some(blocks) => builder.pool(u64::from(blocks.count), blocks.bytes)?,

@@ -3,40 +3,18 @@
 
 mod store;
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use warpstore::device::CacheMode;
 use warpstore::device::prelude::*;
 use warpstore::{Configuration, Session, Target};
+use warpstore_kernels::crowd::{Crowd, crowd};
 
 const LANES: u32 = 1024;
 /// More than either half of the buffers beside the cache.
 const MANY_LANES: u32 = 4096;
-const ELEMENTS: u64 = 64 * 256;
-
-/// Each lane adds to elements all over the array while its warp holds a line, which it writes, and
-/// while others hold theirs.
-#[kernel]
-fn crowd(numbers: ArrayMut<u64>, sums: ArrayMut<u64>, rounds: u64) -> Result<(), IoError> {
-    let lane = thread::index_1d();
-    let n = sums.len();
-    for round in 0..rounds {
-        // One line for the whole warp, another one in each round and for each warp.
-        let held = (lane / 32 + round * 97) * 64 % n;
-        let own = held + u64::from(warp::lane_id());
-        numbers.line_mut(held, |line| {
-            // Inside: a read, a write and an addition that find the cache full of held lines.
-            numbers.get((own * 7 + round) % n)?;
-            line.set(own, own + round)?;
-            sums.fetch_add((own * 31 + round * 11) % n, 1)?;
-            for number in numbers.range(held..held + 4) {
-                number?;
-            }
-            Ok::<(), IoError>(())
-        })??;
-    }
-    Ok(())
-}
+const ELEMENTS: NonZeroU64 = NonZeroU64::new(64 * 256).unwrap();
 
 fn configuration() -> Configuration {
     Configuration {
@@ -58,10 +36,10 @@ fn everybody_ends(lanes: u32, depth: u32, cache_lines: u64, mode: CacheMode) {
     };
     let session = Session::open(configuration, "").unwrap();
     session
-        .create_array("numbers", &vec![0u64; ELEMENTS as usize])
+        .create_array("numbers", &vec![0u64; ELEMENTS.get() as usize])
         .unwrap();
     session
-        .create_array("sums", &vec![0u64; ELEMENTS as usize])
+        .create_array("sums", &vec![0u64; ELEMENTS.get() as usize])
         .unwrap();
     let (rounds, lanes) = (3, u64::from(lanes));
     let config = session.fill(&crowd).unwrap();
@@ -72,24 +50,13 @@ fn everybody_ends(lanes: u32, depth: u32, cache_lines: u64, mode: CacheMode) {
     );
     session.launch(&crowd, config, args).unwrap();
     session.flush().unwrap();
-    let total: u64 = session.stored::<u64>("sums").unwrap().iter().sum();
-    assert_eq!(total, lanes * rounds, "an addition was lost");
-    // Two warps may come to one line in different rounds: either may be the last.
-    let mut writers = vec![Vec::new(); ELEMENTS as usize];
-    for round in 0..rounds {
-        for lane in 0..lanes {
-            let own = (lane / 32 + round * 97) * 64 % ELEMENTS + lane % 32;
-            writers[own as usize].push(own + round);
-        }
-    }
-    let stored = session.stored::<u64>("numbers").unwrap();
-    for (index, number) in stored.iter().enumerate() {
-        let any = &writers[index];
-        assert!(
-            any.contains(number) || any.is_empty() && *number == 0,
-            "element {index} holds {number}, written were {any:?}"
-        );
-    }
+    let stored = |name| session.stored::<u64>(name).unwrap();
+    let run = Crowd {
+        elements: ELEMENTS,
+        line: 64,
+    };
+    let difference = run.difference(lanes, rounds, &stored("numbers"), &stored("sums"));
+    assert_eq!(difference, None);
     session.finish().unwrap();
 }
 

@@ -1,5 +1,6 @@
 //! The experiments: each builds a session, runs its kernels, verifies and reports.
 
+mod crowd;
 mod graphs;
 mod iops;
 mod plan;
@@ -49,6 +50,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     match options.experiment {
         Some(Experiment::Iops) => findings.push(iops::run(&plan)?),
         Some(Experiment::Rw) => findings.push(rw::run(&plan)?),
+        Some(Experiment::Crowd) => findings.push(crowd::run(&plan)?),
         Some(Experiment::Bfs) => findings.push(graphs::bfs(&plan, &graph_of(options)?)?),
         Some(Experiment::Cc) => findings.push(graphs::cc(&plan, &graph_of(options)?)?),
         None => {

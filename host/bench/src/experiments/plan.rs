@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use warpstore::cuda::{Context, CudaError, driver_present};
 use warpstore::device;
+use warpstore::device::launch::Kernel;
 use warpstore::device::parts::nvme_wire::Status;
 use warpstore::{
-    BlocksConfig, Configuration, CudaRunner, Fault, Faults, Medium, Profile, Rule, Session,
-    SsdConfig, Target, When,
+    BlocksConfig, Configuration, CudaRunner, Fault, Faults, LaunchConfig, Medium, Profile, Rule,
+    Session, SsdConfig, Target, When,
 };
 
 use crate::exit::Failure;
@@ -115,6 +116,16 @@ impl<'a> Plan<'a> {
     fn controller_sms(&self) -> u32 {
         let default = CudaRunner::multiprocessors_for(self.queues() * self.options.ssds);
         self.options.controller_sms.unwrap_or(default.min(16))
+    }
+
+    /// A launch of `kernel` that fills the machine, or has as many lanes as the options say.
+    pub(crate) fn fill<K: Kernel>(
+        &self,
+        session: &Session,
+        kernel: &K,
+    ) -> Result<LaunchConfig, warpstore::Error> {
+        let most = self.options.threads.map_or(u64::MAX, u64::from);
+        Ok(session.fill(kernel)?.within(most))
     }
 
     /// Lanes in flight on host threads; a GPU is filled.
@@ -265,7 +276,10 @@ impl<'a> Plan<'a> {
             queue: options.queue,
             queues: self.queues(),
             depth: options.depth,
-            threads: (self.runner == Runner::Threads).then(|| self.lanes()),
+            threads: match self.runner {
+                Runner::Threads => Some(self.lanes()),
+                Runner::Cuda => options.threads,
+            },
             controller_sms: (self.runner == Runner::Cuda).then(|| self.controller_sms()),
             line_bytes: options.line,
             cache_lines: options.cache_lines(),

@@ -107,8 +107,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
         blocks: None,
     };
     let session = plan.open(&needs)?;
-    let config = session.fill(&rw).map_err(anyhow::Error::from)?;
-    let lanes = u64::from(config.blocks) * u64::from(config.threads);
+    let config = plan.fill(&session, &rw).map_err(anyhow::Error::from)?;
+    let lanes = config.lanes();
     let run = Run {
         lanes,
         values_each: (size.words / 2 / lanes).max(FEWEST_VALUES),
@@ -175,7 +175,7 @@ fn measure(
         plan.options.seed,
         differing.atomics(),
     );
-    let config = session.fill(&rw)?;
+    let config = plan.fill(session, &rw)?;
     let seconds = session.launch(&rw, config, args)?;
     let flushed = std::time::Instant::now();
     session.flush()?;

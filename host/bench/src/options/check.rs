@@ -75,7 +75,7 @@ impl Options {
 
     /// An option that the experiment would ignore is a mistake.
     fn check_scope(&self) -> Result<(), UsageError> {
-        use Experiment::{Bfs, Cc, Iops, Rw};
+        use Experiment::{Bfs, Cc, Crowd, Iops, Rw};
         let Some(experiment) = self.experiment else {
             return self.check_main_job();
         };
@@ -84,11 +84,15 @@ impl Options {
         let scopes: [(_, Option<String>, &[Experiment]); 7] = [
             ("--graph", graph, &[Bfs, Cc]),
             ("--source", shown(self.source), &[Bfs]),
-            ("--fail-one-in", shown(self.fail_one_in), &[Bfs, Cc, Rw]),
+            (
+                "--fail-one-in",
+                shown(self.fail_one_in),
+                &[Bfs, Cc, Rw, Crowd],
+            ),
             ("--block", shown(self.block), &[Iops]),
-            ("--ops", shown(self.ops), &[Iops, Rw]),
+            ("--ops", shown(self.ops), &[Iops, Rw, Crowd]),
             ("--in-flight", shown(self.in_flight.map(u64::from)), &[Iops]),
-            ("--span", shown(self.span), &[Iops, Rw]),
+            ("--span", shown(self.span), &[Iops, Rw, Crowd]),
         ];
         for (option, value, scope) in scopes {
             if let Some(value) = value.filter(|_| !scope.contains(&experiment)) {
@@ -109,7 +113,7 @@ impl Options {
             Some(count) => Err(UsageError::new(
                 "--fail-one-in",
                 count,
-                "it is for bfs, cc and rw only; name one of them",
+                "it is for bfs, cc, rw and crowd only; name one of them",
             )),
             None => Ok(()),
         }
@@ -139,7 +143,9 @@ impl Options {
         }
         if let Some(span) = self.span {
             match self.experiment {
-                Some(Experiment::Rw) => multiple("--span", span, "two words", 16)?,
+                Some(Experiment::Rw | Experiment::Crowd) => {
+                    multiple("--span", span, "two words", 16)?
+                }
                 _ => multiple("--span", span, "the block", self.block())?,
             }
         }
@@ -174,11 +180,13 @@ impl Options {
     /// Replicas are for reading.
     fn check_layout(&self) -> Result<(), UsageError> {
         match (self.experiment, self.layout) {
-            (Some(Experiment::Rw), Layout::Replicate) => Err(UsageError::new(
-                "--layout",
-                "replicate",
-                "kernels only read replicas; rw takes stripe",
-            )),
+            (Some(writer @ (Experiment::Rw | Experiment::Crowd)), Layout::Replicate) => {
+                Err(UsageError::new(
+                    "--layout",
+                    "replicate",
+                    format!("kernels only read replicas; {writer} takes stripe"),
+                ))
+            }
             _ => Ok(()),
         }
     }

@@ -33,6 +33,8 @@ pub enum Experiment {
     Iops,
     /// Random writes and additions, flushed and compared word by word.
     Rw,
+    /// Many more lanes than lines, every warp with a line held for writing.
+    Crowd,
     /// Breadth-first search along the edges' direction.
     Bfs,
     /// Weakly connected components.
@@ -168,17 +170,17 @@ pub struct Options {
     /// iops: bytes of a command [default: 512, or the LBA size if larger]
     #[arg(long, value_name = "BYTES", value_parser = power_of_two(512, 65536))]
     pub block: Option<u64>,
-    /// iops: commands of each run; rw: operations in all
+    /// iops: commands of each run; rw, crowd: operations in all
     #[arg(long, value_name = "N", value_parser = within(1, 1u64 << 40))]
     pub ops: Option<u64>,
     /// iops: commands in flight at a time
     #[arg(long, value_name = "N", value_parser = within(1, MAX_THREADS))]
     pub in_flight: Option<u32>,
-    /// iops: bytes of each SSD that are read; rw: bytes of both arrays
+    /// iops: bytes of each SSD that are read; rw, crowd: bytes of both arrays
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub span: Option<u64>,
 
-    /// bfs, cc, rw: fail one command in so many, with a status that passes, and compare the counts
+    /// bfs, cc, rw, crowd: fail one command in so many, with a status that passes, and compare the counts
     #[arg(long, value_name = "N", value_parser = within(2, 1u64 << 40))]
     pub fail_one_in: Option<u64>,
 

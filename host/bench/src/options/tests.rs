@@ -71,7 +71,7 @@ fn a_wrong_value_is_one_sentence() {
     for (line, sentence) in [
         (
             "sort",
-            "experiment sort: it must be one of iops, rw, bfs, cc",
+            "experiment sort: it must be one of iops, rw, crowd, bfs, cc",
         ),
         ("bfs cc", "cc is not an option; --help lists them all"),
         (
@@ -229,14 +229,14 @@ fn a_wrong_value_is_one_sentence() {
             "iops --graph g.el",
             "--graph g.el: it is for bfs and cc only",
         ),
-        ("bfs --ops 4", "--ops 4: it is for iops and rw only"),
+        ("bfs --ops 4", "--ops 4: it is for iops, rw and crowd only"),
         (
             "--fail-one-in 9",
-            "--fail-one-in 9: it is for bfs, cc and rw only; name one of them",
+            "--fail-one-in 9: it is for bfs, cc, rw and crowd only; name one of them",
         ),
         (
             "iops --fail-one-in 9",
-            "--fail-one-in 9: it is for bfs, cc and rw only",
+            "--fail-one-in 9: it is for bfs, cc, rw and crowd only",
         ),
         (
             "rw --span 1000",

@@ -185,6 +185,7 @@ fn times(report: &Report) -> Vec<Bar> {
             Outcome::Bfs(row) => (format!("bfs {}", row.graph), row.seconds),
             Outcome::Cc(row) => (format!("cc {}", row.graph), row.seconds),
             Outcome::Rw(row) => (format!("rw {} words", row.words), row.seconds),
+            Outcome::Crowd(row) => (format!("crowd of {}", row.threads), row.seconds),
             Outcome::Iops(_) => continue,
         };
         times.entry(label).or_default().push(seconds);

@@ -59,7 +59,7 @@ pub struct Configuration {
     pub queues: u32,
     /// Entries of each queue.
     pub depth: u64,
-    /// Lanes that run at a time on host threads; absent on a GPU, which is filled.
+    /// Most lanes at a time; absent where a GPU was filled.
     pub threads: Option<u32>,
     /// Multiprocessors that serve the emulated SSDs; absent without a GPU.
     pub controller_sms: Option<u32>,
@@ -92,6 +92,8 @@ pub enum Outcome {
     Iops(Iops),
     /// Of `rw`.
     Rw(Rw),
+    /// Of `crowd`.
+    Crowd(Rw),
     /// Of `bfs`.
     Bfs(Bfs),
     /// Of `cc`.
@@ -163,10 +165,11 @@ impl Latency {
     }
 }
 
-/// Random writes and additions.
+/// Kernels that write: random ones, or a crowd with held lines.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rw {
-    /// Operations of all lanes: half add, three eighths write, one eighth reads.
+    /// Operations of all lanes. Of `rw` half add, three eighths write and one eighth reads; of `crowd` a
+    /// seventh each adds and writes, and the rest reads.
     pub operations: u64,
     /// Operations per second of kernel time, the flush apart.
     pub per_second: f64,

@@ -10,44 +10,55 @@ use super::{Bfs, Cc, Iops, Outcome, Report, Rw};
 /// The report as text: where it ran, what was modelled, and a table for each experiment.
 pub fn render(report: &Report) -> String {
     let mut text = heading(report);
-    let iops = report.results.iter().filter_map(|outcome| {
-        if let Outcome::Iops(row) = outcome {
-            Some(iops(row))
-        } else {
-            None
-        }
-    });
-    let bfs = report.results.iter().filter_map(|outcome| {
-        if let Outcome::Bfs(row) = outcome {
-            Some(bfs(row))
-        } else {
-            None
-        }
-    });
-    let cc = report.results.iter().filter_map(|outcome| {
-        if let Outcome::Cc(row) = outcome {
-            Some(cc(row))
-        } else {
-            None
-        }
-    });
-    let rw = report.results.iter().filter_map(|outcome| {
-        if let Outcome::Rw(row) = outcome {
-            Some(rw(row))
-        } else {
-            None
-        }
-    });
     let tables = [
-        table(&IOPS, iops),
-        table(&RW, rw),
-        table(&BFS, bfs),
-        table(&CC, cc),
+        table(
+            &IOPS,
+            rows(report, |outcome| match outcome {
+                Outcome::Iops(row) => Some(iops(row)),
+                _ => None,
+            }),
+        ),
+        table(
+            &RW,
+            rows(report, |outcome| match outcome {
+                Outcome::Rw(row) => Some(rw(row)),
+                _ => None,
+            }),
+        ),
+        table(
+            &CROWD,
+            rows(report, |outcome| match outcome {
+                Outcome::Crowd(row) => Some(rw(row)),
+                _ => None,
+            }),
+        ),
+        table(
+            &BFS,
+            rows(report, |outcome| match outcome {
+                Outcome::Bfs(row) => Some(bfs(row)),
+                _ => None,
+            }),
+        ),
+        table(
+            &CC,
+            rows(report, |outcome| match outcome {
+                Outcome::Cc(row) => Some(cc(row)),
+                _ => None,
+            }),
+        ),
     ];
     for table in tables.into_iter().filter(|table| !table.is_empty()) {
         let _ = write!(text, "\n{table}\n");
     }
     text
+}
+
+/// The results of one kind, as rows.
+fn rows<const N: usize>(
+    report: &Report,
+    row: fn(&Outcome) -> Option<[String; N]>,
+) -> impl Iterator<Item = [String; N]> {
+    report.results.iter().filter_map(row)
 }
 
 fn heading(report: &Report) -> String {
@@ -101,6 +112,11 @@ const RW: [&str; 9] = [
     "writes",
     "bytes moved",
 ];
+const CROWD: [&str; 9] = {
+    let mut header = RW;
+    header[0] = "the crowd's operations";
+    header
+};
 const BFS: [&str; 8] = [
     "bfs of",
     "source",

@@ -110,6 +110,21 @@ fn no_option_loses_a_write() {
 }
 
 #[test]
+fn a_crowd_ends() {
+    let folder = Folder::new();
+    for options in [
+        "--threads 1024 --cache-lines 64 --depth 4",
+        "--threads 96 --cache-lines 1 --line 512 --fail-one-in 100",
+        "--threads 512 --cache-lines 7 --queue lock --span 128K",
+    ] {
+        let crowd = folder.result(&format!("crowd --ssds 3 {options}"));
+        let number = |field: &str| crowd[field].as_u64().unwrap();
+        assert_eq!(number("operations"), 21 * number("threads"), "{options}");
+        assert!(number("writes") > 0, "{options}");
+    }
+}
+
+#[test]
 fn commands_that_fail_for_a_while_change_no_answer() {
     let folder = Folder::new();
     folder.write("r.el", random_graph().as_bytes());
