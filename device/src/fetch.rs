@@ -5,14 +5,14 @@
 //! come; drain completions, one's own and others'; check the deadline. No lane waits for another
 //! while it holds anything but its own command: rule [DL-1].
 //!
-//! The team is the whole warp if all of it misses together, else the lane alone ([HW-2]): lanes
-//! that came at different times must not share a mask.
+//! The team is the whole warp if all of it misses together, else those lanes that came together
+//! ([HW-2]): others that come at another time are a team of their own.
 
 use core::hint::black_box;
 
 use line_cache::Look;
 use nvme_wire::Status;
-use warpstore_simt::{Lanes, Native, Platform, Solo, Team, warp};
+use warpstore_simt::{Lanes, Native, Party, Platform, Team, warp};
 
 use crate::access::{Access, Chunk};
 use crate::bounce;
@@ -44,7 +44,7 @@ pub(crate) trait Aim: Copy {
 }
 
 /// Reads the 16 bytes at `offset` (a multiple of 16) of `line` into the chunk. Any lanes may call;
-/// a whole warp that comes together works together.
+/// those that come together work together.
 #[inline(always)]
 pub(crate) fn read_chunk(store: Store, line: u64, offset: u64) -> Chunk {
     let miss: fn(Store, u64, u64) -> Chunk = miss;
@@ -58,10 +58,11 @@ pub(crate) fn read_chunk(store: Store, line: u64, offset: u64) -> Chunk {
 #[inline(never)]
 fn miss(store: Store, line: u64, offset: u64) -> Chunk {
     let access = Access::new(store, line, offset);
-    if warp::active_mask() == Lanes::WARP.0 {
+    let present = warp::active_mask();
+    if present == Lanes::WARP.0 {
         run(Lanes::WARP, Read, access)
     } else {
-        run(Solo, Read, access)
+        run(Party::of(present), Read, access)
     }
 }
 

@@ -46,4 +46,4 @@ pub use bytes::NativeBytes;
 pub use cell::{Cell, Cells, Device, Order, Scope, System, Word};
 pub use native::{Native, NativeCell, NativeCells};
 pub use platform::Platform;
-pub use team::{Lanes, Solo, Team};
+pub use team::{Lanes, Party, Solo, Team};

@@ -37,6 +37,13 @@ pub fn active_mask() -> u32 {
     machine::active_mask()
 }
 
+/// `value`, and the compiler cannot tell that it is the same in all lanes that are converged, even if
+/// a vote gave it ([HW-2]).
+#[inline(always)]
+pub fn per_lane(value: u32) -> u32 {
+    machine::per_lane(value)
+}
+
 /// The lanes below this one.
 #[inline(always)]
 pub fn lanemask_lt() -> u32 {

@@ -53,6 +53,18 @@ fn a_hit_is_three_loads_in_order() {
     assert_eq!(breaches.collect::<Vec<_>>(), [""; 0]);
 }
 
+/// [HW-2]: a part of a warp that misses hides from `ptxas` where its masks come from.
+#[test]
+fn masks_of_parties_are_each_lanes_own() {
+    let mut functions = ptx().text.split(".func");
+    let miss = functions.find(|text| {
+        let head = text.split(';').next().unwrap_or_default();
+        head.contains("5fetch4miss") && text.contains("{")
+    });
+    let miss = miss.expect("the miss path is a function of its own");
+    assert!(miss.contains("%lanemask_eq"));
+}
+
 #[test]
 fn registers_spills_and_stack_are_within_budget() {
     let Some(ptxas) = ptxas::find() else {

@@ -94,6 +94,11 @@ pub(crate) fn lanemask_lt() -> u32 {
     (1 << lane_id()) - 1
 }
 
+/// There is no compiler here that would take the lanes for one.
+pub(crate) fn per_lane(value: u32) -> u32 {
+    value
+}
+
 #[track_caller]
 pub(crate) fn active_mask() -> u32 {
     let site = Location::caller();

@@ -17,6 +17,8 @@ unsafe extern "unadjusted" {
     safe fn sreg_nctaid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.laneid"]
     safe fn sreg_laneid() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.lanemask.eq"]
+    safe fn sreg_lanemask_eq() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.lanemask.lt"]
     safe fn sreg_lanemask_lt() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.smid"]
@@ -111,6 +113,13 @@ pub fn lane_id() -> u32 {
 #[inline(always)]
 pub fn lanemask_lt() -> u32 {
     sreg_lanemask_lt()
+}
+
+/// Neither LLVM nor `ptxas` looks into the mask of a lane: that one bit is set in it they do not know,
+/// and so the result is each lane's own.
+#[inline(always)]
+pub fn per_lane(value: u32) -> u32 {
+    value ^ sreg_lanemask_eq().count_ones().wrapping_sub(1)
 }
 
 #[inline(always)]
