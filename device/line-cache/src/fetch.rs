@@ -51,23 +51,20 @@ impl<P: Platform> LineTable<P> {
             return None;
         }
         let cell = self.meta.at(line);
-        let busy = Meta::busy(meta.version(), 0).bits();
-        // Ordering: [LC-8] pairs with the release of whoever left the line not resident.
-        match cell.compare_exchange(meta.bits(), busy, Order::Acquire) {
-            Ok(_) => Some(Claim {
-                line,
-                version: meta.version(),
-            }),
-            // A late reader or the clock has changed the hint: one more attempt.
-            Err(found) if meta.same_but_hint(Meta::from_bits(found)) => cell
-                .compare_exchange(found, busy, Order::Acquire)
-                .ok()
-                .map(|_| Claim {
-                    line,
-                    version: meta.version(),
-                }),
-            Err(_) => None,
-        }
+        let version = meta.version();
+        let claim = |found: Meta| {
+            let busy = Meta::busy(version, 0).with_pins_of(found);
+            // Ordering: [LC-8] pairs with the release of whoever left the line not resident.
+            cell.compare_exchange(found.bits(), busy.bits(), Order::Acquire)
+        };
+        let claimed = match claim(meta) {
+            // A late reader, the clock or a lane that counts has passed by: one more attempt.
+            Err(found) if meta.same_but_passing(Meta::from_bits(found)) => {
+                claim(Meta::from_bits(found))
+            }
+            first => first,
+        };
+        claimed.ok().map(|_| Claim { line, version })
     }
 
     /// Gives a claimed line the slot that its bytes go to. From here on submit the read, or fail
@@ -141,18 +138,22 @@ impl<P: Platform> LineTable<P> {
         self.end(fetch, Meta::failed(fetch.version.wrapping_add(1), failure))
     }
 
-    /// Turns the word of `fetch` into `after`, whatever the hint is. The finisher of a late
-    /// completion and whoever gives the fetch up may both come here: one wins ([LC-5]).
+    /// Turns the word of `fetch` into `after`, whatever the hint is, with the pins that it finds
+    /// ([RC-2]). The finisher of a late completion and whoever gives the fetch up may both come here:
+    /// one wins ([LC-5]).
     #[inline(always)]
     fn end(self, fetch: Fetch, after: Meta) -> bool {
         let cell = self.meta.at(fetch.line);
         let busy = Meta::busy(fetch.version, fetch.slot);
-        let mut expected = busy.bits();
+        let mut expected = busy;
         loop {
-            match cell.compare_exchange(expected, after.bits(), Order::Release) {
+            let after = after.with_pins_of(expected);
+            match cell.compare_exchange(expected.bits(), after.bits(), Order::Release) {
                 Ok(_) => return true,
-                // Late hints are finite: each costs its reader, or the clock, an operation.
-                Err(found) if busy.same_but_hint(Meta::from_bits(found)) => expected = found,
+                // Those who pass by are finite: each costs its lane, or the clock, an operation.
+                Err(found) if busy.same_but_passing(Meta::from_bits(found)) => {
+                    expected = Meta::from_bits(found);
+                }
                 Err(_) => return false,
             }
         }

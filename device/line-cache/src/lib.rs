@@ -29,6 +29,7 @@
 //! | CLEANING cleared | [`LineTable::cleaned`] | and | whoever drained the write's completion |
 //! | CLEANING → DIRTY | [`LineTable::clean_failed`] | or, and | the same, if the write failed |
 //! | pins ± 1 | [`LineTable::pin`], [`LineTable::unpin`] | compare-exchange on VALID; add | anyone; whoever pinned |
+//! | pins ± n | [`LineTable::count_in`], [`LineTable::count_out`] | add | anyone, in any state; unless VALID the same lane takes them off again and reads nothing |
 //! | REF set, cleared | [`LineTable::touch`], [`LineTable::victim`] | or; and | anyone, in any state: REF is a hint |
 //!
 //! Every change of a line's word is a read-modify-write, so none loses another's.
@@ -46,7 +47,7 @@
 //! never makes anyone wait; it only makes the clock pass on, and so does CLEANING. So no circle
 //! contains the cache.
 //!
-//! Rules kept: `[LC-1]` to `[LC-9]`, `[WB-1]` to `[WB-6]` and `[HW-1]` of docs/memory-model.md.
+//! Rules kept: `[LC-1]` to `[LC-9]`, `[RC-1]`, `[RC-2]`, `[WB-1]` to `[WB-6]` and `[HW-1]` of docs/memory-model.md.
 //!
 //! What this does not do: I/O, waiting, deadlines, the bytes of a line, what a failure means.
 #![no_std]

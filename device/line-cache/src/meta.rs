@@ -98,7 +98,8 @@ impl Meta {
         ((self.0 & VERSION) >> VERSION_SHIFT) as u16
     }
 
-    /// How often the line is pinned. Zero unless VALID.
+    /// How often the line is pinned. Unless VALID, these are lanes that count before they look, on
+    /// their way to take it back ([`LineTable::count_in`](crate::LineTable::count_in)).
     #[inline(always)]
     pub const fn pins(self) -> u32 {
         ((self.0 & PINS) >> PIN_SHIFT) as u32
@@ -145,10 +146,17 @@ impl Meta {
         (self.0 ^ other.0) & COMPARE == 0
     }
 
-    /// Whether the words differ at most in the hint.
+    /// Whether the words differ at most in the hint and in the pins: those of lanes that count
+    /// before they look come and go in any state ([RC-2]).
     #[inline(always)]
-    pub(crate) const fn same_but_hint(self, other: Self) -> bool {
-        (self.0 ^ other.0) & !REF == 0
+    pub(crate) const fn same_but_passing(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !(REF | PINS) == 0
+    }
+
+    /// This word with the pins of `other` ([RC-2]). It has none itself.
+    #[inline(always)]
+    pub(crate) const fn with_pins_of(self, other: Self) -> Self {
+        Self(self.0 | (other.0 & PINS))
     }
 
     /// Whether the clock may take `slot` from this line: the word says that the line is there,
@@ -184,6 +192,12 @@ impl Meta {
     #[inline(always)]
     pub(crate) const fn pinned(self) -> Self {
         Self(self.0 + PIN_ONE)
+    }
+
+    /// What to add to a word for so many pins more.
+    #[inline(always)]
+    pub(crate) const fn pins_for(lanes: u32) -> u64 {
+        (lanes as u64) << PIN_SHIFT
     }
 
     #[inline(always)]

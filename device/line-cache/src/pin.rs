@@ -59,4 +59,38 @@ impl<P: Platform> LineTable<P> {
             "line {line} was not pinned"
         );
     }
+
+    /// Pins the line `lanes` times at once, by an addition, and looks afterwards, as BaM does. None:
+    /// it is not resident, and the pins are off again.
+    ///
+    /// Nobody checks for [`MAX_PINS`]: fewer lanes than that run at a time.
+    #[inline(always)]
+    pub fn count_in(self, line: u64, lanes: u32) -> Option<Meta> {
+        // Ordering: [RC-1] the count comes before the look; [LC-1] pairs with `publish`.
+        let before = self
+            .meta
+            .at(line)
+            .fetch_add(Meta::pins_for(lanes), Order::Acquire);
+        match Meta::from_bits(before).look() {
+            Look::Hit(meta) => Some(meta),
+            Look::Busy(_) | Look::Failed(_) | Look::Absent(_) => {
+                self.count_out(line, lanes);
+                None
+            }
+        }
+    }
+
+    /// Takes `lanes` pins off at once. None of those lanes touches the bytes after.
+    #[inline(always)]
+    pub fn count_out(self, line: u64, lanes: u32) {
+        // Ordering: [LC-6] what they read in the slot, before an eviction.
+        let before = self
+            .meta
+            .at(line)
+            .fetch_add(Meta::pins_for(lanes).wrapping_neg(), Order::Release);
+        debug_assert!(
+            Meta::from_bits(before).pins() >= lanes,
+            "line {line} was not pinned {lanes} times"
+        );
+    }
 }

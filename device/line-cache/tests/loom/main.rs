@@ -159,6 +159,59 @@ fn a_pin_and_a_fetch() {
     });
 }
 
+/// [RC-1]: lanes that count in and find VALID keep the line where it is; the others read nothing.
+#[test]
+fn counted_lanes_and_an_eviction() {
+    check(3, |beginning| {
+        let cache = Cache::with_line_0(2, 1);
+        let lanes = move || {
+            let found = cache.table.count_in(0, 3);
+            if let Some(meta) = found {
+                // No validation, as under a pin.
+                assert_eq!(cache.bytes(meta.slot()), [value(0, 0); 2]);
+                cache.table.count_out(0, 3);
+            }
+            found.is_some()
+        };
+        let (read, filled) = race(beginning, lanes, move || cache.fill(1).is_some());
+        assert!(read || filled, "one of them gets the line");
+        assert_eq!(cache.word(0).pins() + cache.word(1).pins(), 0);
+        assert!(cache.read(0) != filled);
+    });
+}
+
+/// [RC-1], [RC-2]: lanes that count in during a fetch take it back, unless they find the bytes.
+#[test]
+fn counted_lanes_and_a_fetch() {
+    check(3, |beginning| {
+        let cache = Cache::new(1, 1);
+        let fetch = cache.begin(0).expect("an empty cache has room");
+        let lanes = move || {
+            if let Some(meta) = cache.table.count_in(0, 2) {
+                assert_eq!(cache.bytes(meta.slot()), [value(0, 0); 2]);
+                cache.table.count_out(0, 2);
+            }
+        };
+        race(beginning, lanes, move || cache.finish(fetch));
+        assert_eq!(cache.word(0).pins(), 0, "as many went as came");
+        assert!(cache.read(0));
+    });
+}
+
+/// [RC-2]: a claim takes over the pins that it finds, and none is lost.
+#[test]
+fn counted_lanes_and_a_claim() {
+    check(3, |beginning| {
+        let cache = Cache::new(1, 1);
+        let lanes = move || assert_eq!(cache.table.count_in(0, 2), None);
+        let (_, claim) = race(beginning, lanes, move || cache.claim(0));
+        let claim = claim.or_else(|| cache.claim(0));
+        assert!(claim.is_some(), "nobody passes by any more");
+        assert_eq!(cache.word(0).pins(), 0, "as many went as came");
+        assert!(matches!(cache.table.look(0), Look::Busy(_)));
+    });
+}
+
 /// [LC-6]: what a pin's holder wrote is there for whoever takes the slot next.
 #[test]
 fn a_pinned_writer_and_an_eviction() {

@@ -161,6 +161,8 @@ enum Step {
     FreeSlot,
     Pin(u64),
     Unpin(usize),
+    Count(u64, u32),
+    CountOut(usize),
     Settled(u64),
     Soil(usize),
     BeginClean(u64),
@@ -181,6 +183,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::FreeSlot),
         1 => (0..LINES).prop_map(Step::Pin),
         2 => (0..8_usize).prop_map(Step::Unpin),
+        1 => (0..LINES, 1..33_u32).prop_map(|(line, lanes)| Step::Count(line, lanes)),
+        2 => (0..8_usize).prop_map(Step::CountOut),
         1 => (0..LINES).prop_map(Step::Settled),
         2 => (0..8_usize).prop_map(Step::Soil),
         1 => (0..LINES).prop_map(Step::BeginClean),
@@ -196,6 +200,8 @@ struct Hands {
     slots: Vec<SlotClaim>,
     fetches: Vec<Fetch>,
     pins: Vec<u64>,
+    /// Lines, and how many lanes have counted in.
+    counted: Vec<(u64, u32)>,
     cleanings: Vec<Cleaning>,
     /// Lines that were cleaned.
     cleaned: Vec<Cleaning>,
@@ -280,6 +286,12 @@ impl Hands {
                 table.unpin(line);
                 model.line(line).pins -= 1;
             }
+            Step::Count(line, lanes) => self.count(line, lanes, table, model),
+            Step::CountOut(pick) if pick < self.counted.len() => {
+                let (line, lanes) = self.counted.remove(pick);
+                table.count_out(line, lanes);
+                model.line(line).pins -= lanes;
+            }
             Step::Settled(line) => Self::settled(line, table, model),
             Step::Soil(pick) if pick < self.pins.len() => {
                 table.soil(self.pins[pick]);
@@ -306,6 +318,7 @@ impl Hands {
             | Step::Fail(..)
             | Step::Lose(_)
             | Step::Unpin(_)
+            | Step::CountOut(_)
             | Step::Soil(_)
             | Step::EndClean(..)
             | Step::TakeCleaned(_) => {}
@@ -336,6 +349,17 @@ impl Hands {
         } else {
             assert_eq!(pinned, Err(NotPinned::Look(table.look(index))));
         }
+    }
+
+    fn count(&mut self, index: u64, lanes: u32, table: LineTable<Native>, model: &mut Model) {
+        let found = table.count_in(index, lanes).map(Meta::slot);
+        let line = model.line(index);
+        let Residence::Resident(slot) = line.residence else {
+            return assert_eq!(found, None);
+        };
+        line.pins += lanes;
+        assert_eq!(found, Some(slot));
+        self.counted.push((index, lanes));
     }
 
     fn begin_clean(&mut self, index: u64, table: LineTable<Native>, model: &mut Model) {
