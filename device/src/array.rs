@@ -26,9 +26,9 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + 'static> Element for T
 /// what a hit needs and nothing else, so that a kernel keeps it in registers.
 #[repr(C)]
 pub struct Array<T> {
-    table: LineTable<Native>,
+    pub(crate) table: LineTable<Native>,
     /// The bytes of the cache's slots.
-    slots: NativeBytes<Device>,
+    pub(crate) slots: NativeBytes<Device>,
     store: Store,
     /// Line of the store that holds element 0 (at its first byte).
     first_line: u64,
@@ -59,9 +59,9 @@ mod parameter {
 
 /// Where an element lies: its line, and its byte in the line.
 #[derive(Clone, Copy)]
-struct Place {
-    line: u64,
-    offset: u64,
+pub(crate) struct Place {
+    pub line: u64,
+    pub offset: u64,
 }
 
 impl<T: Element> Array<T> {
@@ -107,7 +107,7 @@ impl<T: Element> Array<T> {
     }
 
     #[inline(always)]
-    fn place(&self, index: u64) -> Place {
+    pub(crate) fn place(&self, index: u64) -> Place {
         let byte = index << Self::SHIFT;
         let offset = byte & ((1u64 << self.line_shift) - 1);
         Place {
@@ -198,11 +198,7 @@ impl<T: Element> Array<T> {
                 return Ok([low, high]);
             }
         }
-        let chunk = fetch::read_chunk(self.store, line, offset);
-        match IoError::from_bits(chunk.error) {
-            None => Ok([chunk.low, chunk.high]),
-            Some(error) => Err(error),
-        }
+        self.miss_chunk(line, offset)
     }
 
     /// The optimistic read: load, and believe it only if the line is still the same.
@@ -220,15 +216,25 @@ impl<T: Element> Array<T> {
     }
 
     #[inline(always)]
-    fn slot_byte(&self, meta: Meta) -> u64 {
+    pub(crate) fn slot_byte(&self, meta: Meta) -> u64 {
         u64::from(meta.slot()) << self.line_shift
     }
 
     #[inline(always)]
-    fn miss(&self, place: Place) -> Result<T, IoError> {
+    pub(crate) fn miss(&self, place: Place) -> Result<T, IoError> {
         let chunk = fetch::read_chunk(self.store, place.line, place.offset & !15);
         match IoError::from_bits(chunk.error) {
             None => Ok(bytes::element([chunk.low, chunk.high], place.offset & 15)),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// The 16 bytes at `offset` of `line`, by the cold path.
+    #[inline(always)]
+    pub(crate) fn miss_chunk(&self, line: u64, offset: u64) -> Result<[u64; 2], IoError> {
+        let chunk = fetch::read_chunk(self.store, line, offset);
+        match IoError::from_bits(chunk.error) {
+            None => Ok([chunk.low, chunk.high]),
             Some(error) => Err(error),
         }
     }

@@ -20,7 +20,7 @@ use crate::store::Store;
 
 /// What an access is after.
 pub(crate) trait Aim: Copy {
-    /// Lanes that want one line always share its command, whatever the cache mode.
+    /// Lanes that want one line always share the work for it, whatever the cache mode.
     const SHARES: bool;
     /// Round the cache it keeps the line claimed: nobody else may change it meanwhile.
     const CLAIMS: bool;

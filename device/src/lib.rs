@@ -26,6 +26,7 @@ mod blocks;
 mod bounce;
 mod bytes;
 mod change;
+pub mod counted;
 mod error;
 mod errors;
 mod fetch;

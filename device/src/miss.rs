@@ -28,7 +28,7 @@ impl Access {
     #[inline(always)]
     pub(crate) fn start<T: Team, A: Aim>(&mut self, aim: A, wanting: T, turn: u32) {
         let lane = warp::lane_id();
-        let coalesce = A::SHARES || self.store.caches();
+        let coalesce = A::SHARES || self.store.coalesces();
         // Without coalescing every lane is told apart by its number.
         let key = if coalesce { self.line } else { u64::from(lane) };
         let group = wanting.matching(key);

@@ -25,6 +25,20 @@ pub enum CacheMode {
     None = 0,
     /// Optimistic hits, coalesced misses (the default).
     Optimistic = 1,
+    /// A baseline: each lane acts for itself. For kernels that read by [`Naive`](crate::counted::Naive).
+    Naive = 2,
+    /// A baseline: coalesced misses, for kernels that read by [`Bam`](crate::counted::Bam).
+    Bam = 3,
+    /// A baseline: the same, for kernels that read by [`BamReuse`](crate::counted::BamReuse).
+    BamReuse = 4,
+}
+
+impl CacheMode {
+    /// Whether hits pin lines for lanes by the lane, in a count that ends at
+    /// [`MAX_PINS`](line_cache::MAX_PINS).
+    pub const fn counts(self) -> bool {
+        matches!(self, Self::Naive | Self::Bam | Self::BamReuse)
+    }
 }
 
 /// One SSD of a store.
@@ -131,6 +145,12 @@ impl Store {
     #[inline(always)]
     pub(crate) fn caches(self) -> bool {
         self.desc().mode != CacheMode::None
+    }
+
+    /// Whether lanes of a warp that miss one line share the work for it.
+    #[inline(always)]
+    pub(crate) fn coalesces(self) -> bool {
+        !matches!(self.desc().mode, CacheMode::None | CacheMode::Naive)
     }
 
     /// Number of queue pairs of all SSDs.

@@ -116,6 +116,8 @@ impl Configuration {
     pub const MAX_QUEUES_IN_ALL: u32 = 4096;
     /// Most lines of a cache.
     pub const MAX_CACHE_LINES: u64 = warpstore_device::parts::line_cache::MAX_SLOTS as u64;
+    /// Most lanes in flight with a mode that [counts](CacheMode::counts) them.
+    pub const MAX_COUNTED_LANES: u32 = warpstore_device::parts::line_cache::MAX_PINS;
 
     /// Most lanes of a launch. A queue of [`Protocol::Bam`] admits one lane less than it has entries
     /// (`nvme_queue::Bam` says why), and whole warps go to a queue; the others admit any number.
@@ -128,6 +130,14 @@ impl Configuration {
         match protocol {
             Protocol::Hop | Protocol::Lock => u64::MAX,
             Protocol::Bam => u64::from(depth.saturating_sub(1) / 32 * 32) * u64::from(queues),
+        }
+    }
+
+    /// Lanes in flight on host threads. A GPU holds fewer than any bound here.
+    fn lanes(&self) -> u32 {
+        match self.target {
+            Target::Threads { lanes } => lanes,
+            Target::Cuda { .. } => 0,
         }
     }
 
@@ -189,6 +199,10 @@ impl Configuration {
             (
                 self.cache_lines <= Self::MAX_CACHE_LINES,
                 "the cache must have at most Configuration::MAX_CACHE_LINES lines",
+            ),
+            (
+                !self.mode.counts() || self.lanes() <= Self::MAX_COUNTED_LANES,
+                "a mode that counts lanes takes at most Configuration::MAX_COUNTED_LANES of them",
             ),
             (
                 self.blocks.is_none_or(|blocks| {

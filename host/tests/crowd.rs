@@ -7,14 +7,26 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use warpstore::device::CacheMode;
+use warpstore::device::counted::{Bam, BamReuse, Counted, Naive};
+use warpstore::device::launch::Kernel;
 use warpstore::device::prelude::*;
 use warpstore::{Configuration, Session, Target};
-use warpstore_kernels::crowd::{Crowd, crowd};
+use warpstore_kernels::crowd::{Crowd, crowd, join};
 
 const LANES: u32 = 1024;
 /// More than either half of the buffers beside the cache.
 const MANY_LANES: u32 = 4096;
 const ELEMENTS: NonZeroU64 = NonZeroU64::new(64 * 256).unwrap();
+
+macro_rules! crowds {
+    ($($name:ident $manner:ident),*) => {$(
+        #[kernel]
+        fn $name(numbers: ArrayMut<u64>, sums: ArrayMut<u64>, rounds: u64) -> Result<(), IoError> {
+            join(Counted::<u64, $manner>::of(*numbers), numbers, sums, rounds)
+        }
+    )*};
+}
+crowds!(crowd_naive Naive, crowd_bam Bam, crowd_reuse BamReuse);
 
 fn configuration() -> Configuration {
     Configuration {
@@ -27,6 +39,23 @@ fn configuration() -> Configuration {
 }
 
 fn everybody_ends(lanes: u32, depth: u32, cache_lines: u64, mode: CacheMode) {
+    match mode {
+        CacheMode::None | CacheMode::Optimistic => {
+            everybody_ends_by(&crowd, lanes, depth, cache_lines, mode);
+        }
+        CacheMode::Naive => everybody_ends_by(&crowd_naive, lanes, depth, cache_lines, mode),
+        CacheMode::Bam => everybody_ends_by(&crowd_bam, lanes, depth, cache_lines, mode),
+        CacheMode::BamReuse => everybody_ends_by(&crowd_reuse, lanes, depth, cache_lines, mode),
+    }
+}
+
+fn everybody_ends_by<K: Kernel<Args = <crowd as Kernel>::Args>>(
+    kernel: &K,
+    lanes: u32,
+    depth: u32,
+    cache_lines: u64,
+    mode: CacheMode,
+) {
     let configuration = Configuration {
         target: Target::Threads { lanes },
         depth,
@@ -42,13 +71,13 @@ fn everybody_ends(lanes: u32, depth: u32, cache_lines: u64, mode: CacheMode) {
         .create_array("sums", &vec![0u64; ELEMENTS.get() as usize])
         .unwrap();
     let (rounds, lanes) = (3, u64::from(lanes));
-    let config = session.fill(&crowd).unwrap();
+    let config = session.fill(kernel).unwrap();
     let args = (
         session.array_mut("numbers").unwrap(),
         session.array_mut("sums").unwrap(),
         rounds,
     );
-    session.launch(&crowd, config, args).unwrap();
+    session.launch(kernel, config, args).unwrap();
     session.flush().unwrap();
     let stored = |name| session.stored::<u64>(name).unwrap();
     let run = Crowd {
@@ -88,6 +117,23 @@ fn a_crowd_without_a_cache() {
 #[test]
 fn a_crowd_of_more_lanes_than_buffers() {
     everybody_ends(MANY_LANES, 1024, 64, CacheMode::None);
+}
+
+#[test]
+fn a_crowd_that_counts_itself_one_by_one() {
+    everybody_ends(LANES, 64, 1, CacheMode::Naive);
+}
+
+#[test]
+fn a_crowd_that_counts_itself_by_warps() {
+    everybody_ends(LANES, 4, 64, CacheMode::Bam);
+}
+
+/// Each lane keeps a line all the while: more lines than there are slots.
+#[test]
+fn a_crowd_of_which_each_keeps_a_line() {
+    everybody_ends(LANES, 2, 64, CacheMode::BamReuse);
+    everybody_ends(LANES, 64, 1, CacheMode::BamReuse);
 }
 
 /// Writes an element, then reads one of another line.

@@ -8,6 +8,8 @@
 mod store;
 
 use proptest::prelude::*;
+use warpstore::device::counted::{Bam, BamReuse, Counted, Naive, Reader};
+use warpstore::device::launch::Kernel;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
 use warpstore::{Configuration, Medium, Protocol, Session, SsdConfig, Target};
@@ -25,9 +27,9 @@ fn operation(kind: u64, index: u64, value: u32) -> u64 {
 }
 
 /// Runs its lane's operations, `each` a lane. `wrong[0]` counts reads of a lane's own elements that
-/// are not what it wrote last: `mirror` has a word for each element.
-#[kernel]
-fn run_program(
+/// are not what it wrote last: `mirror` has a word for each element. `reader` reads the numbers.
+fn run_lane(
+    mut reader: impl Reader<u64>,
     numbers: ArrayMut<u64>,
     sums: ArrayMut<u32>,
     program: Global<u64>,
@@ -44,7 +46,7 @@ fn run_program(
         match word >> 62 {
             GET => {
                 let expected = mirror.at(index).load(Order::Relaxed);
-                if numbers.get(index)? != expected {
+                if reader.get(index)? != expected {
                     wrong.at(0).fetch_add(1, Order::Relaxed);
                 }
             }
@@ -69,6 +71,28 @@ fn run_program(
         }
     }
     Ok(())
+}
+
+macro_rules! programs {
+    ($($name:ident: $reader:expr;)*) => {$(
+        #[kernel]
+        fn $name(
+            numbers: ArrayMut<u64>,
+            sums: ArrayMut<u32>,
+            program: Global<u64>,
+            each: u64,
+            mirror: Atomics<u64>,
+            wrong: Atomics<u64>,
+        ) -> Result<(), IoError> {
+            run_lane($reader(*numbers), numbers, sums, program, each, mirror, wrong)
+        }
+    )*};
+}
+programs! {
+    run_program: core::convert::identity;
+    run_naive: Counted::<u64, Naive>::of;
+    run_bam: Counted::<u64, Bam>::of;
+    run_reuse: Counted::<u64, BamReuse>::of;
 }
 
 fn configuration() -> Configuration {
@@ -105,7 +129,13 @@ fn case() -> impl Strategy<Value = Case> {
             1 => Just((4, Protocol::Lock)),
             1 => Just((64, Protocol::Bam)),
         ],
-        prop_oneof![3 => Just(CacheMode::Optimistic), 1 => Just(CacheMode::None)],
+        prop_oneof![
+            3 => Just(CacheMode::Optimistic),
+            1 => Just(CacheMode::None),
+            1 => Just(CacheMode::Naive),
+            1 => Just(CacheMode::Bam),
+            2 => Just(CacheMode::BamReuse),
+        ],
     );
     let operation = (0..4u64, 0..1000u64, any::<u32>());
     let program = prop::collection::vec(
@@ -166,6 +196,15 @@ impl Oracle {
 }
 
 fn run(case: &Case) {
+    match case.configuration.mode {
+        CacheMode::None | CacheMode::Optimistic => run_by(&run_program, case),
+        CacheMode::Naive => run_by(&run_naive, case),
+        CacheMode::Bam => run_by(&run_bam, case),
+        CacheMode::BamReuse => run_by(&run_reuse, case),
+    }
+}
+
+fn run_by<K: Kernel<Args = <run_program as Kernel>::Args>>(kernel: &K, case: &Case) {
     let oracle = Oracle::of(&case.program);
     let session = Session::open_interleaved(case.configuration.clone(), case.seed).unwrap();
     let initial: Vec<u64> = (0..NUMBERS).map(|i| i * 3).collect();
@@ -185,9 +224,9 @@ fn run(case: &Case) {
         mirror.atomics(),
         wrong.atomics(),
     );
-    let config = session.fill(&run_program).unwrap();
+    let config = session.fill(kernel).unwrap();
     session
-        .launch(&run_program, config, args)
+        .launch(kernel, config, args)
         .unwrap_or_else(|error| panic!("{error} with {:?}", case.configuration));
     assert_eq!(
         wrong.to_vec().unwrap(),
@@ -206,7 +245,7 @@ fn run(case: &Case) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, max_shrink_iters: 0, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, max_shrink_iters: 0, ..Default::default() })]
 
     #[test]
     fn the_media_hold_what_a_sequential_program_leaves(case in case()) {

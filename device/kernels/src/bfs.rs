@@ -1,5 +1,6 @@
 //! Breadth-first search, one level a launch: the edges are on the SSDs, the rest in GPU memory.
 
+use warpstore_device::counted::Reader;
 use warpstore_device::prelude::*;
 
 /// Distance of a vertex that no path has reached.
@@ -23,6 +24,25 @@ pub const NEXT_COUNT: u64 = 0;
 #[launch_bounds(256, 4)]
 pub fn bfs_level(
     edges: Array<u32>,
+    offsets: Global<u64>,
+    frontier: Atomics<u32>,
+    count: u64,
+    per_warp: u32,
+    distances: Atomics<u32>,
+    next: Atomics<u32>,
+    progress: Atomics<u32>,
+    level: u32,
+) -> Result<(), IoError> {
+    visit(
+        edges, offsets, frontier, count, per_warp, distances, next, progress, level,
+    )
+}
+
+/// The body of [`bfs_level`], and of its baselines in `counted.rs`.
+#[allow(clippy::too_many_arguments, reason = "they are the kernel's interface")]
+#[inline(always)]
+pub(crate) fn visit(
+    mut edges: impl Reader<u32>,
     offsets: Global<u64>,
     frontier: Atomics<u32>,
     count: u64,

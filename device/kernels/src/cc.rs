@@ -6,6 +6,7 @@
 //! vertex. (Jaiganesh and Burtscher, "A High-Performance Connected Components Implementation for
 //! GPUs", HPDC 2018.)
 
+use warpstore_device::counted::Reader;
 use warpstore_device::prelude::*;
 
 /// Joins the two ends of every edge.
@@ -16,6 +17,16 @@ use warpstore_device::prelude::*;
 #[launch_bounds(256, 4)]
 pub fn cc_hook(
     edges: Array<u32>,
+    offsets: Global<u64>,
+    parents: Atomics<u32>,
+) -> Result<(), IoError> {
+    hook(edges, offsets, parents)
+}
+
+/// The body of [`cc_hook`], and of its baselines in `counted.rs`.
+#[inline(always)]
+pub(crate) fn hook(
+    mut edges: impl Reader<u32>,
     offsets: Global<u64>,
     parents: Atomics<u32>,
 ) -> Result<(), IoError> {

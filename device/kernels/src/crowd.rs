@@ -5,6 +5,7 @@
 
 use core::num::NonZeroU64;
 
+use warpstore_device::counted::Reader;
 use warpstore_device::prelude::*;
 
 /// The lanes of a warp.
@@ -95,6 +96,20 @@ impl Crowd {
 #[kernel]
 #[launch_bounds(256, 2)]
 pub fn crowd(numbers: ArrayMut<u64>, sums: ArrayMut<u64>, rounds: u64) -> Result<(), IoError> {
+    join(*numbers, numbers, sums, rounds)
+}
+
+/// The body of [`crowd`], for kernels that read the numbers by another `reader`.
+///
+/// # Errors
+/// Those of any access.
+#[inline(always)]
+pub fn join(
+    mut reader: impl Reader<u64>,
+    numbers: ArrayMut<u64>,
+    sums: ArrayMut<u64>,
+    rounds: u64,
+) -> Result<(), IoError> {
     let lane = thread::index_1d();
     let Some(elements) = NonZeroU64::new(sums.len()) else {
         return Ok(());
@@ -108,10 +123,10 @@ pub fn crowd(numbers: ArrayMut<u64>, sums: ArrayMut<u64>, rounds: u64) -> Result
         let held = run.held(lane, round);
         numbers.line_mut(held, |line| {
             // Inside: a read, a write and an addition that find the cache full of held lines.
-            numbers.get(run.elsewhere(lane, round))?;
+            reader.get(run.elsewhere(lane, round))?;
             line.set(run.own(lane, round), run.value(lane, round))?;
             sums.fetch_add(run.sum(lane, round), 1)?;
-            for number in numbers.range(held..held + 4) {
+            for number in reader.range(held..held + 4) {
                 number?;
             }
             Ok::<(), IoError>(())

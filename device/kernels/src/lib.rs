@@ -6,6 +6,7 @@
 pub mod bfs;
 pub mod cc;
 pub mod controller;
+pub mod counted;
 pub mod crowd;
 pub mod flush;
 pub mod iops;

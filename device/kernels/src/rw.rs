@@ -1,5 +1,6 @@
 //! Random writes and additions: what becomes of data that kernels change.
 
+use warpstore_device::counted::Reader;
 use warpstore_device::prelude::*;
 
 use crate::iops::mix;
@@ -92,6 +93,20 @@ pub fn rw(
     seed: u64,
     wrong: Atomics<u64>,
 ) -> Result<(), IoError> {
+    change(*values, values, sums, values_each, steps, seed, wrong)
+}
+
+/// The body of [`rw`], and of its baselines in `counted.rs`; `reader` reads the values.
+#[inline(always)]
+pub(crate) fn change(
+    mut reader: impl Reader<u64>,
+    values: ArrayMut<u64>,
+    sums: ArrayMut<u64>,
+    values_each: u64,
+    steps: u32,
+    seed: u64,
+    wrong: Atomics<u64>,
+) -> Result<(), IoError> {
     let lane = thread::index_1d();
     let run = Run {
         lanes: thread::grid_size(),
@@ -103,7 +118,7 @@ pub fn rw(
     while step <= steps {
         match run.step(lane, step) {
             Step::Get { index } => {
-                let found = values.get(index)?;
+                let found = reader.get(index)?;
                 if found >> 32 != index || found as u32 >= step {
                     wrong.at(0).fetch_add(1, Order::Relaxed);
                 }

@@ -1,13 +1,18 @@
 //! Breadth-first search and connected components: edges on the SSDs, the rest in memory.
 
+use warpstore::device::launch::Kernel;
 use warpstore::device::{Array, Global};
 use warpstore::{Memory, Session};
 use warpstore_kernels::bfs::{NEXT_COUNT, bfs_level};
 use warpstore_kernels::cc::{cc_flatten, cc_hook};
+use warpstore_kernels::counted::{
+    bfs_level_bam, bfs_level_naive, bfs_level_reuse, cc_hook_bam, cc_hook_naive, cc_hook_reuse,
+};
 
 use super::plan::{Bytes, Needs, Plan};
 use super::{Finding, NamedGraph, uncounted};
 use crate::exit::Failure;
+use crate::options::CacheMode;
 use crate::progress::Progress;
 use crate::reference::{self, UNREACHED};
 use crate::report::{Bfs, Cc, Outcome};
@@ -63,7 +68,13 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let stored = Stored::import(plan, graph)?;
     let before = stored.session.counts().map_err(anyhow::Error::from)?;
     let progress = Progress::begin("bfs", 0);
-    let (distances, seconds) = search(&stored, graph.graph.vertices() as u64, source)?;
+    let vertices = graph.graph.vertices() as u64;
+    let (distances, seconds) = match plan.options.cache_mode {
+        CacheMode::None | CacheMode::Optimistic => search(&bfs_level, &stored, vertices, source)?,
+        CacheMode::Naive => search(&bfs_level_naive, &stored, vertices, source)?,
+        CacheMode::Bam => search(&bfs_level_bam, &stored, vertices, source)?,
+        CacheMode::BamReuse => search(&bfs_level_reuse, &stored, vertices, source)?,
+    };
     let after = stored.session.counts().map_err(anyhow::Error::from)?;
     let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
@@ -93,8 +104,13 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     })
 }
 
-/// The levels of a search: distances and seconds of kernel time.
-fn search(stored: &Stored, vertices: u64, source: u32) -> anyhow::Result<(Vec<u32>, f64)> {
+/// The levels of a search by `kernel`: distances and seconds of kernel time.
+fn search<K: Kernel<Args = <bfs_level as Kernel>::Args>>(
+    kernel: &K,
+    stored: &Stored,
+    vertices: u64,
+    source: u32,
+) -> anyhow::Result<(Vec<u32>, f64)> {
     let session = &stored.session;
     let distances = session.upload(&vec![UNREACHED; vertices as usize])?;
     let mut frontier = session.memory::<u32>(vertices)?;
@@ -103,7 +119,7 @@ fn search(stored: &Stored, vertices: u64, source: u32) -> anyhow::Result<(Vec<u3
     distances.write(u64::from(source), &[0])?;
     frontier.write(0, &[source])?;
     let (mut level, mut count, mut seconds) = (0, 1u64, 0.0);
-    let config = session.fill(&bfs_level)?;
+    let config = session.fill(kernel)?;
     let warps = config.lanes() / 32;
     while count > 0 {
         progress.write(NEXT_COUNT, &[0])?;
@@ -119,7 +135,7 @@ fn search(stored: &Stored, vertices: u64, source: u32) -> anyhow::Result<(Vec<u3
             progress.atomics(),
             level,
         );
-        seconds += session.launch(&bfs_level, config, args)?;
+        seconds += session.launch(kernel, config, args)?;
         let mut found = [0u32];
         progress.read(NEXT_COUNT, &mut found)?;
         count = u64::from(found[0]);
@@ -134,7 +150,13 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let stored = Stored::import(plan, graph)?;
     let before = stored.session.counts().map_err(anyhow::Error::from)?;
     let progress = Progress::begin("cc", 0);
-    let (labels, seconds) = components(&stored, graph.graph.vertices() as u32)?;
+    let vertices = graph.graph.vertices() as u32;
+    let (labels, seconds) = match plan.options.cache_mode {
+        CacheMode::None | CacheMode::Optimistic => components(&cc_hook, &stored, vertices)?,
+        CacheMode::Naive => components(&cc_hook_naive, &stored, vertices)?,
+        CacheMode::Bam => components(&cc_hook_bam, &stored, vertices)?,
+        CacheMode::BamReuse => components(&cc_hook_reuse, &stored, vertices)?,
+    };
     let after = stored.session.counts().map_err(anyhow::Error::from)?;
     let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
@@ -162,13 +184,17 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     })
 }
 
-/// Labels of all vertices and seconds of kernel time.
-fn components(stored: &Stored, vertices: u32) -> anyhow::Result<(Vec<u32>, f64)> {
+/// Labels of all vertices, joined by `kernel`, and seconds of kernel time.
+fn components<K: Kernel<Args = <cc_hook as Kernel>::Args>>(
+    kernel: &K,
+    stored: &Stored,
+    vertices: u32,
+) -> anyhow::Result<(Vec<u32>, f64)> {
     let session = &stored.session;
     let parents = session.upload(&(0..vertices).collect::<Vec<u32>>())?;
-    let config = session.fill(&cc_hook)?;
+    let config = session.fill(kernel)?;
     let args = (stored.edges, stored.offsets(), parents.atomics());
-    let mut seconds = session.launch(&cc_hook, config, args)?;
+    let mut seconds = session.launch(kernel, config, args)?;
     let config = session.fill(&cc_flatten)?;
     seconds += session.launch(&cc_flatten, config, (parents.atomics(),))?;
     Ok((parents.to_vec()?, seconds))

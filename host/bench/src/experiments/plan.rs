@@ -12,7 +12,7 @@ use warpstore::{
 };
 
 use crate::exit::Failure;
-use crate::options::{CacheMode, Layout, Media, Options, Runner};
+use crate::options::{Layout, Media, Options, Runner};
 use crate::report::{self, Failed};
 
 /// Lanes in flight on host threads: enough that each turn of a queue finds a batch, few enough
@@ -220,10 +220,7 @@ impl<'a> Plan<'a> {
             },
             line_bytes: options.line as u32,
             cache_lines: self.cache_lines(&needs.bytes),
-            mode: match options.cache_mode {
-                CacheMode::None => device::CacheMode::None,
-                CacheMode::Optimistic => device::CacheMode::Optimistic,
-            },
+            mode: options.cache_mode.of_store(),
             strict: false,
             blocks: needs.blocks,
             timeout: options.timeout,

@@ -1,12 +1,14 @@
 //! Random writes and additions on arrays larger than the cache, then every word compared.
 
 use warpstore::Session;
+use warpstore::device::launch::Kernel;
+use warpstore_kernels::counted::{rw_bam, rw_naive, rw_reuse};
 use warpstore_kernels::rw::{Run, Step, rw, value};
 
 use super::plan::{Bytes, Needs, Plan};
 use super::{Finding, uncounted};
 use crate::exit::Failure;
-use crate::options::{Media, Runner};
+use crate::options::{CacheMode, Media, Runner};
 use crate::progress::Progress;
 use crate::report::{Outcome, Rw};
 
@@ -100,6 +102,19 @@ impl Oracle {
 
 /// Writes, flushes, and compares the media with a sequential run.
 pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
+    match plan.options.cache_mode {
+        CacheMode::None | CacheMode::Optimistic => run_by(&rw, plan),
+        CacheMode::Naive => run_by(&rw_naive, plan),
+        CacheMode::Bam => run_by(&rw_bam, plan),
+        CacheMode::BamReuse => run_by(&rw_reuse, plan),
+    }
+}
+
+/// The same, by `kernel`.
+fn run_by<K: Kernel<Args = <rw as Kernel>::Args>>(
+    kernel: &K,
+    plan: &Plan,
+) -> Result<Finding, Failure> {
     let size = Size::of(plan);
     let needs = Needs {
         bytes: Bytes::Array(size.bytes(plan)),
@@ -107,7 +122,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
         blocks: None,
     };
     let session = plan.open(&needs)?;
-    let config = plan.fill(&session, &rw).map_err(anyhow::Error::from)?;
+    let config = plan.fill(&session, kernel).map_err(anyhow::Error::from)?;
     let lanes = config.lanes();
     let run = Run {
         lanes,
@@ -118,7 +133,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
     let steps = size.ops.div_ceil(lanes).clamp(1, u64::from(u32::MAX)) as u32;
     let mut oracle = Oracle::at_first(&run);
     let progress = Progress::begin("rw", 0);
-    let measured = measure(&session, plan, &run, steps, &oracle)?;
+    let measured = measure(kernel, &session, plan, &run, steps, &oracle)?;
     oracle.run(&run, steps);
     let failed = plan.failed(&session)?;
     let wrong = verify(session, plan, &run, &oracle)?;
@@ -157,7 +172,8 @@ struct Measured {
     wrong: u64,
 }
 
-fn measure(
+fn measure<K: Kernel<Args = <rw as Kernel>::Args>>(
+    kernel: &K,
     session: &Session,
     plan: &Plan,
     run: &Run,
@@ -175,15 +191,15 @@ fn measure(
         plan.options.seed,
         differing.atomics(),
     );
-    let config = plan.fill(session, &rw)?;
-    let seconds = session.launch(&rw, config, args)?;
+    let config = plan.fill(session, kernel)?;
+    let seconds = session.launch(kernel, config, args)?;
     let flushed = std::time::Instant::now();
     session.flush()?;
     Ok(Measured {
         seconds,
         flush_seconds: flushed.elapsed().as_secs_f64(),
         counts: session.counts()?,
-        registers: session.registers(&rw)?,
+        registers: session.registers(kernel)?,
         wrong: differing.to_vec()?[0],
     })
 }

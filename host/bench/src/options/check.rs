@@ -4,7 +4,7 @@ use std::path::Path;
 
 use warpstore::Configuration;
 
-use super::{Experiment, Layout, Media, Options, Runner, UsageError};
+use super::{CacheMode, Experiment, Layout, Media, Options, Runner, UsageError, name_of};
 
 impl Options {
     /// Checks that the options go together.
@@ -13,6 +13,7 @@ impl Options {
         self.check_sizes()?;
         self.check_media()?;
         self.check_layout()?;
+        self.check_cache_mode()?;
         if let Some(runner) = self.runner {
             self.check_runner(runner)?;
         }
@@ -186,6 +187,23 @@ impl Options {
                     "replicate",
                     format!("kernels only read replicas; {writer} takes stripe"),
                 ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads round the cache have no mode, and counts of lanes have an end.
+    fn check_cache_mode(&self) -> Result<(), UsageError> {
+        let mode = name_of(self.cache_mode);
+        if self.experiment == Some(Experiment::Iops) && self.cache_mode != CacheMode::Optimistic {
+            let reason = "iops reads round the cache; it is for bfs, cc and rw only";
+            return Err(UsageError::new("--cache-mode", mode, reason));
+        }
+        let most = Configuration::MAX_COUNTED_LANES;
+        match self.threads {
+            Some(lanes) if lanes > most && self.cache_mode.of_store().counts() => {
+                let reason = format!("--cache-mode {mode} counts at most {most} lanes");
+                Err(UsageError::new("--threads", lanes, reason))
             }
             _ => Ok(()),
         }

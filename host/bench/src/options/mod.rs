@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
-use warpstore::{Configuration, Protocol};
+use warpstore::{Configuration, Protocol, device};
 
 pub use ssd::{Media, Profile, Ssd};
 pub use usage::UsageError;
@@ -67,6 +67,14 @@ pub enum Layout {
 pub enum CacheMode {
     /// Every access is a command of its own.
     None,
+    /// Every lane counts itself in and out of the line that it reads.
+    Naive,
+    /// As BaM does: lanes of a warp that read one line are counted together.
+    Bam,
+    /// The same, and a lane's last line stays counted until it reads another one.
+    #[value(name = "bam+reuse")]
+    #[serde(rename = "bam+reuse")]
+    BamReuse,
     /// A hit is three loads (table, data, table), without an atomic.
     Optimistic,
 }
@@ -231,6 +239,19 @@ impl Queue {
             Self::Hop => Protocol::Hop,
             Self::Bam => Protocol::Bam,
             Self::Lock => Protocol::Lock,
+        }
+    }
+}
+
+impl CacheMode {
+    /// The store's mode of that name.
+    pub fn of_store(self) -> device::CacheMode {
+        match self {
+            Self::None => device::CacheMode::None,
+            Self::Naive => device::CacheMode::Naive,
+            Self::Bam => device::CacheMode::Bam,
+            Self::BamReuse => device::CacheMode::BamReuse,
+            Self::Optimistic => device::CacheMode::Optimistic,
         }
     }
 }

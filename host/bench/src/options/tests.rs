@@ -185,8 +185,16 @@ fn a_wrong_value_is_one_sentence() {
             "--cache-lines 0: it must be a whole number from 1 to 268435456",
         ),
         (
-            "--cache-mode bam",
-            "--cache-mode bam: it must be one of none, optimistic",
+            "--cache-mode BaM",
+            "--cache-mode BaM: it must be one of none, naive, bam, bam+reuse, optimistic",
+        ),
+        (
+            "iops --cache-mode bam+reuse",
+            "--cache-mode bam+reuse: iops reads round the cache; it is for bfs, cc and rw only",
+        ),
+        (
+            "bfs --cache-mode naive --threads 2000000",
+            "--threads 2000000: --cache-mode naive counts at most 1048575 lanes",
         ),
         (
             "--queue fifo",
