@@ -1,13 +1,13 @@
 //! The kernels of the other files with reads by reference counts, an entry for each manner: baselines,
 //! see [`warpstore_device::counted`]. Parameters and results are those of the originals.
 
-use warpstore_device::counted::{Bam, BamReuse, Counted, Naive};
+use warpstore_device::counted::{Bam, BamReuse, Counted, Naive, Reader};
 use warpstore_device::prelude::*;
 
-use crate::{bfs, cc, rw};
+use crate::{bfs, cache, cc, rw};
 
 macro_rules! kernels {
-    ($manner:ident, $bfs_level:ident, $cc_hook:ident, $rw:ident) => {
+    ($manner:ident, $bfs_level:ident, $cc_hook:ident, $rw:ident, $cache_reads:ident) => {
         /// [`bfs_level`](crate::bfs::bfs_level), with counted reads.
         #[kernel]
         #[launch_bounds(256, 4)]
@@ -53,9 +53,35 @@ macro_rules! kernels {
             let reader = Counted::<u64, $manner>::of(*values);
             rw::change(reader, values, sums, values_each, steps, seed, wrong)
         }
+
+        /// [`cache_reads`](crate::cache::cache_reads), with counted reads.
+        #[kernel]
+        #[launch_bounds(256, 4)]
+        pub fn $cache_reads(
+            numbers: Array<u32>,
+            stride: u64,
+            steps: u32,
+            sums: Atomics<u64>,
+        ) -> Result<(), IoError> {
+            let mut reader = Counted::<u32, $manner>::of(numbers);
+            let elements = numbers.len();
+            cache::add_up(|index| reader.get(index), elements, stride, steps, sums)
+        }
     };
 }
 
-kernels!(Naive, bfs_level_naive, cc_hook_naive, rw_naive);
-kernels!(Bam, bfs_level_bam, cc_hook_bam, rw_bam);
-kernels!(BamReuse, bfs_level_reuse, cc_hook_reuse, rw_reuse);
+kernels!(
+    Naive,
+    bfs_level_naive,
+    cc_hook_naive,
+    rw_naive,
+    cache_reads_naive
+);
+kernels!(Bam, bfs_level_bam, cc_hook_bam, rw_bam, cache_reads_bam);
+kernels!(
+    BamReuse,
+    bfs_level_reuse,
+    cc_hook_reuse,
+    rw_reuse,
+    cache_reads_reuse
+);

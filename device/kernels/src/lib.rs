@@ -4,6 +4,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
 pub mod bfs;
+pub mod cache;
 pub mod cc;
 pub mod controller;
 pub mod counted;

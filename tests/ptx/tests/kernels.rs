@@ -7,15 +7,18 @@ use warpstore_ptx_tests::listing::Listing;
 use warpstore_ptx_tests::{budget, file, golden, hit_order, hit_path, ptxas, root, rules};
 
 /// Kernels that read through the cache: a hit must cost neither a call nor the stack.
-const READERS: [&str; 2] = ["bfs_level", "cc_hook"];
+const READERS: [&str; 3] = ["bfs_level", "cc_hook", "cache_reads"];
 /// The same with counted reads, of which a hit must not cost that either.
-const BASELINES: [&str; 6] = [
+const BASELINES: [&str; 9] = [
     "bfs_level_naive",
     "bfs_level_bam",
     "bfs_level_reuse",
     "cc_hook_naive",
     "cc_hook_bam",
     "cc_hook_reuse",
+    "cache_reads_naive",
+    "cache_reads_bam",
+    "cache_reads_reuse",
 ];
 
 fn ptx() -> &'static Ptx {

@@ -45,6 +45,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
         bytes: Bytes::Array(elements.get() * 16),
         lanes: (plan.runner == Runner::Threads).then_some(lanes),
         blocks: None,
+        cache: None,
     })?;
     let lanes = config.lanes();
     let rounds = match plan.options.ops {

@@ -33,6 +33,7 @@ impl Stored {
             bytes: Bytes::Array(size_of_val(edges) as u64),
             lanes: None,
             blocks: None,
+            cache: None,
         };
         let session = plan.open(&needs)?;
         let edges = session

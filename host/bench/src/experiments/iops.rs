@@ -91,6 +91,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
             count: size.lanes,
             bytes: size.block as u32,
         }),
+        cache: None,
     })?;
     if plan.verifiable() {
         fill(&session, plan.options.ssds, size.span).map_err(anyhow::Error::from)?;

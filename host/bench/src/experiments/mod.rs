@@ -1,5 +1,6 @@
 //! The experiments: each builds a session, runs its kernels, verifies and reports.
 
+mod cache;
 mod crowd;
 mod graphs;
 mod iops;
@@ -49,6 +50,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let mut findings = Vec::new();
     match options.experiment {
         Some(Experiment::Iops) => findings.push(iops::run(&plan)?),
+        Some(Experiment::Cache) => findings.extend(cache::run(&plan)?),
         Some(Experiment::Rw) => findings.push(rw::run(&plan)?),
         Some(Experiment::Crowd) => findings.push(crowd::run(&plan)?),
         Some(Experiment::Bfs) => findings.push(graphs::bfs(&plan, &graph_of(options)?)?),

@@ -12,7 +12,7 @@ use warpstore::{
 };
 
 use crate::exit::Failure;
-use crate::options::{Layout, Media, Options, Runner};
+use crate::options::{CacheMode, Experiment, Layout, Media, Options, Runner};
 use crate::report::{self, Failed};
 
 /// Lanes in flight on host threads: enough that each turn of a queue finds a batch, few enough
@@ -40,6 +40,14 @@ pub(crate) struct Needs {
     pub lanes: Option<u32>,
     /// Block buffers.
     pub blocks: Option<BlocksConfig>,
+    /// The cache, where the experiment decides.
+    pub cache: Option<CacheOf>,
+}
+
+/// A cache that the options do not choose.
+pub(crate) struct CacheOf {
+    pub mode: CacheMode,
+    pub lines: u64,
 }
 
 /// How much of the SSDs an experiment uses.
@@ -219,8 +227,14 @@ impl<'a> Plan<'a> {
                 None => u32::MAX,
             },
             line_bytes: options.line as u32,
-            cache_lines: self.cache_lines(&needs.bytes),
-            mode: options.cache_mode.of_store(),
+            cache_lines: match &needs.cache {
+                Some(cache) => cache.lines,
+                None => self.cache_lines(&needs.bytes),
+            },
+            mode: match &needs.cache {
+                Some(cache) => cache.mode.of_store(),
+                None => options.cache_mode.of_store(),
+            },
             strict: false,
             blocks: needs.blocks,
             timeout: options.timeout,
@@ -280,7 +294,8 @@ impl<'a> Plan<'a> {
             controller_sms: (self.runner == Runner::Cuda).then(|| self.controller_sms()),
             line_bytes: options.line,
             cache_lines: options.cache_lines(),
-            cache_mode: options.cache_mode,
+            cache_mode: (options.experiment != Some(Experiment::Cache))
+                .then_some(options.cache_mode),
             timeout_seconds: options.timeout.as_secs_f64(),
             seed: options.seed,
         }

@@ -120,6 +120,7 @@ fn run_by<K: Kernel<Args = <rw as Kernel>::Args>>(
         bytes: Bytes::Array(size.bytes(plan)),
         lanes: None,
         blocks: None,
+        cache: None,
     };
     let session = plan.open(&needs)?;
     let config = plan.fill(&session, kernel).map_err(anyhow::Error::from)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use warpstore::Configuration;
 
-use super::{CacheMode, Experiment, Layout, Media, Options, Runner, UsageError, name_of};
+use super::{CacheMode, Experiment, Layout, Media, Options, Runner, UsageError};
 
 impl Options {
     /// Checks that the options go together.
@@ -76,13 +76,26 @@ impl Options {
 
     /// An option that the experiment would ignore is a mistake.
     fn check_scope(&self) -> Result<(), UsageError> {
-        use Experiment::{Bfs, Cc, Crowd, Iops, Rw};
+        use Experiment::{Bfs, Cache, Cc, Crowd, Iops, Rw};
         let Some(experiment) = self.experiment else {
             return self.check_main_job();
         };
         let shown = |value: Option<u64>| value.map(|value| value.to_string());
+        let mode = self.cache_mode;
+        let modes: &[Experiment] = match mode.of_store().counts() {
+            true => &[Bfs, Cc, Rw],
+            false => &[Bfs, Cc, Rw, Crowd],
+        };
+        let mode = (mode != CacheMode::Optimistic).then(|| mode.to_string());
         let graph = self.graph.as_ref().map(|file| file.display().to_string());
-        let scopes: [(_, Option<String>, &[Experiment]); 7] = [
+        let scopes: [(_, Option<String>, &[Experiment]); 10] = [
+            ("--cache-mode", mode, modes),
+            ("--cache", shown(self.cache), &[Bfs, Cc, Rw, Crowd]),
+            (
+                "--cache-lines",
+                shown(self.cache_lines),
+                &[Bfs, Cc, Rw, Crowd],
+            ),
             ("--graph", graph, &[Bfs, Cc]),
             ("--source", shown(self.source), &[Bfs]),
             (
@@ -91,9 +104,9 @@ impl Options {
                 &[Bfs, Cc, Rw, Crowd],
             ),
             ("--block", shown(self.block), &[Iops]),
-            ("--ops", shown(self.ops), &[Iops, Rw, Crowd]),
+            ("--ops", shown(self.ops), &[Iops, Cache, Rw, Crowd]),
             ("--in-flight", shown(self.in_flight.map(u64::from)), &[Iops]),
-            ("--span", shown(self.span), &[Iops, Rw, Crowd]),
+            ("--span", shown(self.span), &[Iops, Cache, Rw, Crowd]),
         ];
         for (option, value, scope) in scopes {
             if let Some(value) = value.filter(|_| !scope.contains(&experiment)) {
@@ -147,10 +160,23 @@ impl Options {
                 Some(Experiment::Rw | Experiment::Crowd) => {
                     multiple("--span", span, "two words", 16)?
                 }
+                Some(Experiment::Cache) => Self::check_fitting(span)?,
                 _ => multiple("--span", span, "the block", self.block())?,
             }
         }
         self.check_counts()
+    }
+
+    /// The array of `cache` has a number of elements by which an index is cut short.
+    fn check_fitting(span: u64) -> Result<(), UsageError> {
+        match span.is_power_of_two() && (64..=1 << 36).contains(&span) {
+            true => Ok(()),
+            false => Err(UsageError::new(
+                "--span",
+                span,
+                "it must be a power of two from 64 to 64G",
+            )),
+        }
     }
 
     fn check_counts(&self) -> Result<(), UsageError> {
@@ -192,17 +218,14 @@ impl Options {
         }
     }
 
-    /// Reads round the cache have no mode, and counts of lanes have an end.
+    /// Counts of lanes have an end.
     fn check_cache_mode(&self) -> Result<(), UsageError> {
-        let mode = name_of(self.cache_mode);
-        if self.experiment == Some(Experiment::Iops) && self.cache_mode != CacheMode::Optimistic {
-            let reason = "iops reads round the cache; it is for bfs, cc and rw only";
-            return Err(UsageError::new("--cache-mode", mode, reason));
-        }
+        let mode = self.cache_mode;
+        let counts = mode.of_store().counts() || self.experiment == Some(Experiment::Cache);
         let most = Configuration::MAX_COUNTED_LANES;
         match self.threads {
-            Some(lanes) if lanes > most && self.cache_mode.of_store().counts() => {
-                let reason = format!("--cache-mode {mode} counts at most {most} lanes");
+            Some(lanes) if lanes > most && counts => {
+                let reason = format!("cache modes that count lanes take at most {most}");
                 Err(UsageError::new("--threads", lanes, reason))
             }
             _ => Ok(()),

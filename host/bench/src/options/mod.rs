@@ -31,6 +31,8 @@ const MAX_THREADS: u32 = 1 << 22;
 pub enum Experiment {
     /// Random reads of one block size: commands per second, bandwidth, latency.
     Iops,
+    /// Hits and misses in every cache mode, and plain loads: reads per second.
+    Cache,
     /// Random writes and additions, flushed and compared word by word.
     Rw,
     /// Many more lanes than lines, every warp with a line held for writing.
@@ -178,13 +180,13 @@ pub struct Options {
     /// iops: bytes of a command [default: 512, or the LBA size if larger]
     #[arg(long, value_name = "BYTES", value_parser = power_of_two(512, 65536))]
     pub block: Option<u64>,
-    /// iops: commands of each run; rw, crowd: operations in all
+    /// iops: commands of each run; cache: hits of each; rw, crowd: operations in all
     #[arg(long, value_name = "N", value_parser = within(1, 1u64 << 40))]
     pub ops: Option<u64>,
     /// iops: commands in flight at a time
     #[arg(long, value_name = "N", value_parser = within(1, MAX_THREADS))]
     pub in_flight: Option<u32>,
-    /// iops: bytes of each SSD that are read; rw, crowd: bytes of both arrays
+    /// iops: bytes of each SSD that are read; cache: of the array that fits; rw, crowd: of both arrays
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub span: Option<u64>,
 
@@ -282,6 +284,12 @@ pub(crate) fn name_of(value: impl ValueEnum) -> String {
 }
 
 impl fmt::Display for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name_of(*self))
+    }
+}
+
+impl fmt::Display for CacheMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&name_of(*self))
     }

@@ -71,7 +71,7 @@ fn a_wrong_value_is_one_sentence() {
     for (line, sentence) in [
         (
             "sort",
-            "experiment sort: it must be one of iops, rw, crowd, bfs, cc",
+            "experiment sort: it must be one of iops, cache, rw, crowd, bfs, cc",
         ),
         ("bfs cc", "cc is not an option; --help lists them all"),
         (
@@ -190,11 +190,19 @@ fn a_wrong_value_is_one_sentence() {
         ),
         (
             "iops --cache-mode bam+reuse",
-            "--cache-mode bam+reuse: iops reads round the cache; it is for bfs, cc and rw only",
+            "--cache-mode bam+reuse: it is for bfs, cc and rw only",
         ),
         (
             "bfs --cache-mode naive --threads 2000000",
-            "--threads 2000000: --cache-mode naive counts at most 1048575 lanes",
+            "--threads 2000000: cache modes that count lanes take at most 1048575",
+        ),
+        (
+            "cache --span 3M",
+            "--span 3145728: it must be a power of two from 64 to 64G",
+        ),
+        (
+            "cache --cache-lines 7",
+            "--cache-lines 7: it is for bfs, cc, rw and crowd only",
         ),
         (
             "--queue fifo",
@@ -237,7 +245,10 @@ fn a_wrong_value_is_one_sentence() {
             "iops --graph g.el",
             "--graph g.el: it is for bfs and cc only",
         ),
-        ("bfs --ops 4", "--ops 4: it is for iops, rw and crowd only"),
+        (
+            "bfs --ops 4",
+            "--ops 4: it is for iops, cache, rw and crowd only",
+        ),
         (
             "--fail-one-in 9",
             "--fail-one-in 9: it is for bfs, cc, rw and crowd only; name one of them",

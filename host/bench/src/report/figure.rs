@@ -6,15 +6,15 @@ use plotters::prelude::*;
 
 use super::chart::{Axes, Bar, DrawError, Panel, Series, bars, lines};
 use super::units::{bytes, count, seconds};
-use super::{Iops, Outcome, Report};
+use super::{Access, Cache, Iops, Outcome, Pattern, Report};
 
 const PANEL_SIZE: (u32, u32) = (960, 420);
 
 /// One panel of the figure, ready to be drawn.
 type Draw<'a> = Box<dyn Fn(&Panel<'_>) -> Result<(), DrawError> + 'a>;
 
-/// Draws the report as an SVG file: for iops the rate and the latency percentiles, for the
-/// others the time of each run. Runs that differ in nothing shown are one bar with a whisker.
+/// Draws the report as an SVG file: for iops the rate and the latency percentiles, for cache
+/// the rates of hits and misses, for the others the time of each run. Runs that differ in nothing shown are one bar with a whisker.
 ///
 /// # Errors
 /// What plotters says, if it fails.
@@ -55,6 +55,15 @@ fn panels(report: &Report) -> Vec<Draw<'_>> {
         panels.push(rates(&rows, format!("Random reads: {origin}")));
         panels.push(latencies(&rows, format!("Latency: {origin}")));
     }
+    for access in [Access::Hit, Access::Miss] {
+        for pattern in [Pattern::Sequential, Pattern::Scattered] {
+            let rates = cache_rates(report, access, pattern);
+            if !rates.is_empty() {
+                let title = format!("Cache {access}, {pattern}: {origin}");
+                panels.push(element_rates(rates, title));
+            }
+        }
+    }
     let times = times(report);
     if !times.is_empty() {
         let title = format!("Kernel time: {origin}");
@@ -72,6 +81,38 @@ fn panels(report: &Report) -> Vec<Draw<'_>> {
         }));
     }
     panels
+}
+
+/// A bar for each mode.
+fn cache_rates(report: &Report, access: Access, pattern: Pattern) -> Vec<Bar> {
+    let bar = |row: &Cache| Bar {
+        label: row.mode(),
+        values: row
+            .runs
+            .iter()
+            .map(|seconds| row.operations as f64 / seconds)
+            .collect(),
+    };
+    let rows = report.results.iter().filter_map(|outcome| match outcome {
+        Outcome::Cache(row) if (row.access, row.pattern) == (access, pattern) => Some(row),
+        _ => None,
+    });
+    rows.map(bar).collect()
+}
+
+fn element_rates<'a>(rates: Vec<Bar>, title: String) -> Draw<'a> {
+    Box::new(move |panel| {
+        bars(
+            panel,
+            &Axes {
+                title: &title,
+                x: "cache mode",
+                y: "elements per second",
+                y_label: count,
+            },
+            &rates,
+        )
+    })
 }
 
 /// A line for each block size if the commands in flight vary, else a bar for each.
@@ -186,7 +227,7 @@ fn times(report: &Report) -> Vec<Bar> {
             Outcome::Cc(row) => (format!("cc {}", row.graph), row.seconds),
             Outcome::Rw(row) => (format!("rw {} words", row.words), row.seconds),
             Outcome::Crowd(row) => (format!("crowd of {}", row.threads), row.seconds),
-            Outcome::Iops(_) => continue,
+            Outcome::Iops(_) | Outcome::Cache(_) => continue,
         };
         times.entry(label).or_default().push(seconds);
     }

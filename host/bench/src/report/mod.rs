@@ -6,6 +6,8 @@ mod save;
 mod table;
 mod units;
 
+use std::fmt;
+
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -67,8 +69,8 @@ pub struct Configuration {
     pub line_bytes: u64,
     /// Lines of the cache; absent where the experiment chose one for each graph.
     pub cache_lines: Option<u64>,
-    /// How arrays are cached.
-    pub cache_mode: CacheMode,
+    /// How arrays are cached; absent where each result has its own.
+    pub cache_mode: Option<CacheMode>,
     /// Longest wait for an SSD.
     pub timeout_seconds: f64,
     /// Where random choices began.
@@ -90,6 +92,8 @@ pub struct Failed {
 pub enum Outcome {
     /// Of `iops`.
     Iops(Iops),
+    /// Of `cache`.
+    Cache(Cache),
     /// Of `rw`.
     Rw(Rw),
     /// Of `crowd`.
@@ -161,6 +165,91 @@ impl Latency {
             p99: at(0.99),
             p999: at(0.999),
             max: recorded.max(),
+        }
+    }
+}
+
+/// Whether what is read is in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// It is.
+    Hit,
+    /// Most of it is not: the array is twice as large as the cache.
+    Miss,
+}
+
+/// Which elements the lanes of a warp read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// Neighbours.
+    Sequential,
+    /// Each one of another line.
+    Scattered,
+}
+
+/// Reads of elements of 4 bytes, in one cache mode.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cache {
+    /// The mode; absent for plain loads from memory.
+    pub mode: Option<CacheMode>,
+    /// Whether they hit.
+    pub access: Access,
+    /// Where they go.
+    pub pattern: Pattern,
+    /// Bytes of the array.
+    pub array_bytes: u64,
+    /// Lines of the cache.
+    pub cache_lines: u64,
+    /// Elements read in a run.
+    pub operations: u64,
+    /// Elements read per second of kernel time.
+    pub per_second: f64,
+    /// Kernel time of a run.
+    pub seconds: f64,
+    /// That of every run, ascending; the figures are the middle one's.
+    pub runs: Vec<f64>,
+    /// Lanes.
+    pub threads: u64,
+    /// Registers of each, on a GPU.
+    pub registers: Option<u32>,
+    /// NVMe read commands completed, of a run on average.
+    pub reads: u64,
+    /// Bytes that those brought.
+    pub bytes_read: u64,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hit => "hits",
+            Self::Miss => "misses",
+        })
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sequential => "sequential",
+            Self::Scattered => "scattered",
+        })
+    }
+}
+
+impl Cache {
+    /// The mode in words.
+    pub fn mode(&self) -> String {
+        self.mode
+            .map_or_else(|| "plain loads".into(), |mode| mode.to_string())
+    }
+
+    /// Mode, access and pattern in words.
+    pub fn name(&self) -> String {
+        match self.mode {
+            Some(mode) => format!("{mode} {}, {}", self.access, self.pattern),
+            None => format!("{}, {}", self.mode(), self.pattern),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 
 use super::units::{bytes, count, seconds};
-use super::{Bfs, Cc, Iops, Outcome, Report, Rw};
+use super::{Bfs, Cache, Cc, Iops, Outcome, Report, Rw};
 
 /// The report as text: where it ran, what was modelled, and a table for each experiment.
 pub fn render(report: &Report) -> String {
@@ -15,6 +15,13 @@ pub fn render(report: &Report) -> String {
             &IOPS,
             rows(report, |outcome| match outcome {
                 Outcome::Iops(row) => Some(iops(row)),
+                _ => None,
+            }),
+        ),
+        table(
+            &CACHE,
+            rows(report, |outcome| match outcome {
+                Outcome::Cache(row) => Some(cache(row)),
                 _ => None,
             }),
         ),
@@ -101,6 +108,17 @@ const IOPS: [&str; 12] = [
     "p99.9",
     "commands",
 ];
+const CACHE: [&str; 9] = [
+    "reads",
+    "per second",
+    "array",
+    "cache lines",
+    "threads",
+    "registers",
+    "elements",
+    "time",
+    "reads of SSDs",
+];
 const RW: [&str; 9] = [
     "operations",
     "per second",
@@ -155,6 +173,21 @@ fn iops(row: &Iops) -> [String; 12] {
         nanoseconds(row.latency_ns.p99),
         nanoseconds(row.latency_ns.p999),
         row.commands.to_string(),
+    ]
+}
+
+fn cache(row: &Cache) -> [String; 9] {
+    let registers = |registers: u32| registers.to_string();
+    [
+        row.name(),
+        format!("{}/s", count(row.per_second)),
+        bytes(row.array_bytes as f64),
+        row.cache_lines.to_string(),
+        row.threads.to_string(),
+        row.registers.map_or_else(|| "–".to_owned(), registers),
+        row.operations.to_string(),
+        seconds(row.seconds),
+        row.reads.to_string(),
     ]
 }
 

@@ -31,7 +31,7 @@ fn report(results: Vec<Outcome>) -> Report {
             controller_sms: None,
             line_bytes: 4096,
             cache_lines: Some(7),
-            cache_mode: CacheMode::Optimistic,
+            cache_mode: Some(CacheMode::Optimistic),
             timeout_seconds: 5.0,
             seed: 1,
         },
@@ -88,6 +88,54 @@ fn cc() -> Outcome {
         bytes_read: 9 * 4096,
         failed: None,
     })
+}
+
+fn cache(mode: Option<CacheMode>, access: Access, pattern: Pattern) -> Outcome {
+    Outcome::Cache(Cache {
+        mode,
+        access,
+        pattern,
+        array_bytes: 1 << 20,
+        cache_lines: 512,
+        operations: 1_000_000,
+        per_second: 2e9,
+        seconds: 5e-4,
+        runs: vec![4e-4, 5e-4, 6e-4],
+        threads: 64,
+        registers: Some(64),
+        reads: 0,
+        bytes_read: 0,
+    })
+}
+
+#[test]
+fn cache_modes_have_their_names_everywhere() {
+    let report = report(vec![
+        cache(None, Access::Hit, Pattern::Scattered),
+        cache(Some(CacheMode::BamReuse), Access::Hit, Pattern::Scattered),
+        cache(Some(CacheMode::Naive), Access::Miss, Pattern::Sequential),
+    ]);
+    let table = render(&report);
+    for name in [
+        "plain loads, scattered",
+        "bam+reuse hits, scattered",
+        "naive misses, sequential",
+        "2 G/s",
+    ] {
+        assert!(table.contains(name), "{table}");
+    }
+    let figure = draw(&report).unwrap();
+    for name in [
+        "Cache hits, scattered",
+        "Cache misses, sequential",
+        "bam+reuse",
+    ] {
+        assert!(figure.contains(name), "{name}");
+    }
+    let json = serde_json::to_value(&report.results).unwrap();
+    assert!(json[0]["mode"].is_null());
+    assert_eq!(json[1]["mode"], "bam+reuse");
+    assert_eq!(json[2]["access"], "miss");
 }
 
 #[test]

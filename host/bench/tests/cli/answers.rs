@@ -73,6 +73,12 @@ fn no_option_changes_the_answers() {
         "--line 65536 --ssds 1 --cache-mode none --queue lock --depth 64 --queues 1",
         "--line 4096 --ssds 3 --cache-lines 64 --queue lock --depth 1024 --queues 4",
         "--line 4096 --ssds 64 --cache 8K --threads 1024 --ssd model:ideal,lba=4096",
+        "--line 512 --ssds 3 --cache-lines 1 --cache-mode naive --depth 2 --queues 1",
+        "--line 4096 --ssds 1 --cache-lines 7 --cache-mode naive --queue lock --depth 64",
+        "--line 512 --ssds 1 --cache-lines 64 --cache-mode bam --depth 4 --queues 1",
+        "--line 4096 --ssds 3 --cache-lines 1 --cache-mode bam --queue bam --depth 64",
+        "--line 512 --ssds 3 --cache-lines 1 --cache-mode bam+reuse --depth 1024 --queues 4",
+        "--line 4096 --ssds 1 --cache-lines 2 --cache-mode bam+reuse --queue bam --depth 64",
     ] {
         let found = [
             answer(&folder, &format!("bfs --graph r.el --source 17 {options}")),
@@ -93,6 +99,9 @@ fn no_option_loses_a_write() {
         "--line 512 --ssds 3 --cache-mode none --depth 64 --queues 1",
         "--line 4096 --ssds 3 --cache-lines 2 --queue bam --depth 64 --queues 4",
         "--line 512 --ssds 1 --cache-lines 7 --queue lock --depth 2 --queues 1",
+        "--line 512 --ssds 3 --cache-lines 7 --cache-mode naive --depth 4 --queues 1",
+        "--line 512 --ssds 1 --cache-lines 1 --cache-mode bam --depth 64 --queues 4",
+        "--line 4096 --ssds 3 --cache-lines 64 --cache-mode bam+reuse --depth 64 --queues 4",
         "--ssds 3 --ssd model:ideal,media=w.img --seed 7",
     ] {
         let rw = folder.result(&format!("rw --span 64K --ops 4096 {options}"));
@@ -107,6 +116,28 @@ fn no_option_loses_a_write() {
         folder.names(),
         ["result.json", "result.svg", "w.img.0", "w.img.1", "w.img.2"]
     );
+}
+
+/// Every mode, its sums verified, and no hit that costs a command.
+#[test]
+fn every_cache_mode_hits_and_misses() {
+    let folder = Folder::new();
+    folder.succeed("cache --span 64K --ops 20000 --json c.json");
+    let report = folder.json("c.json");
+    assert_eq!(report["verified"], true);
+    assert!(report["configuration"]["cache_mode"].is_null());
+    let rows = report["results"].as_array().unwrap();
+    let modes = ["naive", "bam", "bam+reuse", "optimistic"];
+    assert_eq!(rows.len(), 2 + 4 * modes.len());
+    assert!(rows[0]["mode"].is_null());
+    for (row, mode) in rows[2..]
+        .iter()
+        .zip(modes.iter().flat_map(|mode| [mode; 4]))
+    {
+        assert_eq!(row["mode"], *mode);
+        let missed = row["reads"].as_u64().unwrap() > 0;
+        assert_eq!(row["access"], if missed { "miss" } else { "hit" }, "{row}");
+    }
 }
 
 #[test]
