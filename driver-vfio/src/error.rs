@@ -186,8 +186,8 @@ pub enum Error {
     },
     /// The caller's memory does not do. Give more, or aligned memory.
     #[error(
-        "{controller}: {needed} bytes aligned to {alignment} are needed for the admin queue, but \
-         there are {found} at {address:#x}"
+        "{controller}: {needed} bytes aligned to {alignment} are needed for a queue, but there are \
+         {found} at {address:#x}"
     )]
     Memory {
         /// The controller.

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use driver_vfio::{AdminCells, AdminMemory, Backing, Controller, Deadlines, Enabled};
+use driver_vfio::{Backing, Controller, Deadlines, Enabled, QueueCells, QueueMemory};
 
 use nvme_model::{Controller as Model, LentDoorbells, Link, Media, Namespace};
 
@@ -331,7 +331,7 @@ const FLAGS: usize = 256;
 
 impl AdminBuffers {
     fn new(shared_bytes: usize) -> Result<Self, Error> {
-        let private = FLAGS + driver_vfio::ADMIN_PRIVATE_WORDS as usize * 8;
+        let private = FLAGS + driver_vfio::QUEUE_PRIVATE_WORDS as usize * 8;
         Ok(Self {
             shared: Buffer::host(shared_bytes)?,
             private: Buffer::host(private)?,
@@ -339,11 +339,11 @@ impl AdminBuffers {
     }
 }
 
-impl AdminMemory for AdminBuffers {
-    fn cells(&self) -> AdminCells {
-        AdminCells {
+impl QueueMemory for AdminBuffers {
+    fn cells(&self) -> QueueCells {
+        QueueCells {
             shared: self.shared.cells(0, self.shared.len() as u64 / 8),
-            private: self.private.cells(FLAGS, driver_vfio::ADMIN_PRIVATE_WORDS),
+            private: self.private.cells(FLAGS, driver_vfio::QUEUE_PRIVATE_WORDS),
             dead: self.private.cell(0),
             abort: self.private.cell(FLAGS / 2),
         }

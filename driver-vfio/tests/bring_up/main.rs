@@ -7,6 +7,7 @@ mod faulty;
 mod memory;
 mod odd;
 mod registers;
+mod rig;
 mod stubborn;
 
 use std::time::Duration;
