@@ -1,9 +1,10 @@
-//! Controller bring-up, admin queue over a [`Backing`].
+//! Controller bring-up, admin queue and block I/O over a [`Backing`].
 //!
 //! ```text
 //! Backing ─► Controller::open ─► enable ─► namespaces, create_queue_pair ─► QueuePair (plain data)
 //!  registers, doorbells,             │
-//!  DMA mappings, reset               └─ admin queue, on the same nvme-queue as GPU submitters
+//!  DMA mappings, reset               ├─ admin queue, on the same nvme-queue as GPU submitters
+//!                                    └─ BlockIo: reads, writes and flushes by the CPU
 //! ```
 //!
 //! This room knows NVMe, and nothing of GPUs: memory comes from the caller, and what a GPU needs
@@ -17,6 +18,7 @@
 
 mod admin;
 mod backing;
+mod block_io;
 mod controller;
 mod cpu_queue;
 mod enabled;
@@ -30,9 +32,10 @@ pub mod vfio;
 mod watch;
 
 pub use backing::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
+pub use block_io::{Access, BlockIo};
 pub use controller::{Controller, Disabled, Enabled};
 pub use cpu_queue::QUEUE_PRIVATE_WORDS;
-pub use error::{Error, NamespaceFault, Step};
+pub use error::{BlockRange, Error, NamespaceFault, Step};
 pub use memory::{QueueCells, QueueMemory};
 pub use model::Model;
 pub use namespace::{ControllerInfo, Namespace};

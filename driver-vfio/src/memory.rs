@@ -1,4 +1,4 @@
-//! The memory of the driver's own queue, which it shares with the controller.
+//! The memory of the driver's own queues, which it shares with the controller.
 //!
 //! The caller allocates it (pinned by CUDA, a heap, …) and the driver keeps it mapped for as long
 //! as the controller may write to it. Access is by words through cells: never by reference.
@@ -11,7 +11,7 @@ use warpstore_simt::{Cell, Cells, Device, NativeCell, NativeCells, Order, System
 use crate::backing::{Backing, DmaRegion, Iova};
 use crate::error::Error;
 
-/// Memory for one queue pair that the driver submits to: the admin queue.
+/// Memory for one queue pair that the driver submits to: the admin queue, or that of block I/O.
 ///
 /// The implementor owns the memory and frees it when it is dropped, no earlier; the driver keeps
 /// it as long as it needs it, which is for good if a controller could not be stopped.
@@ -24,7 +24,8 @@ pub trait QueueMemory: Send + Sync {
 #[derive(Clone, Copy)]
 pub struct QueueCells {
     /// Memory that the controller will reach:
-    /// [`Controller::admin_bytes`](crate::Controller::admin_bytes) long, and aligned to
+    /// [`Controller::admin_bytes`](crate::Controller::admin_bytes) or
+    /// [`Controller::block_io_bytes`](crate::Controller::block_io_bytes) long, and aligned to
     /// [`Controller::page_bytes`](crate::Controller::page_bytes).
     pub shared: NativeCells<u64, System>,
     /// Memory of the CPU alone: [`QUEUE_PRIVATE_WORDS`](crate::QUEUE_PRIVATE_WORDS) long.
