@@ -13,6 +13,9 @@ pub enum Error {
     /// Bring-up, an admin command or the shutdown of a controller failed.
     #[error(transparent)]
     Driver(#[from] driver_vfio::Error),
+    /// A real SSD could not be opened.
+    #[error(transparent)]
+    Vfio(#[from] driver_vfio::vfio::VfioError),
     /// An emulated SSD could not be set up: a media file is missing, too small, not ours….
     #[error(transparent)]
     Media(#[from] nvme_model::MediaError),

@@ -1,7 +1,7 @@
 //! Breadth-first search and connected components: edges on the SSDs, the rest in memory.
 
 use warpstore::device::{Array, Global};
-use warpstore::{Memory, Session};
+use warpstore::{Counts, Memory, Session};
 use warpstore_kernels::bfs::{NEXT_COUNT, bfs_level};
 use warpstore_kernels::cc::{cc_flatten, cc_hook};
 
@@ -17,6 +17,12 @@ struct Stored {
     session: Session,
     edges: Array<u32>,
     offsets: Memory<u64>,
+}
+
+/// Commands and bytes of a run.
+struct Reads {
+    commands: u64,
+    bytes: u64,
 }
 
 impl Stored {
@@ -39,7 +45,7 @@ impl Stored {
         progress.end(&format!(
             "{} edges on {} SSDs",
             edges.len(),
-            plan.options.ssds
+            plan.options.ssds()
         ));
         Ok(Self {
             session,
@@ -50,6 +56,15 @@ impl Stored {
 
     fn offsets(&self) -> Global<u64> {
         self.offsets.global()
+    }
+
+    /// What was read since the SSDs had counted `before`, if they count.
+    fn reads_since(&self, before: Option<Counts>) -> anyhow::Result<Option<Reads>> {
+        let after = self.session.counts()?;
+        Ok(before.zip(after).map(|(before, after)| Reads {
+            commands: after.reads - before.reads,
+            bytes: after.bytes - before.bytes,
+        }))
     }
 }
 
@@ -64,7 +79,7 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let before = stored.session.counts().map_err(anyhow::Error::from)?;
     let progress = Progress::begin("bfs", 0);
     let (distances, seconds) = search(&stored, graph.graph.vertices() as u64, source)?;
-    let after = stored.session.counts().map_err(anyhow::Error::from)?;
+    let reads = stored.reads_since(before)?;
     let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
     let expected = reference::Bfs::run(&graph.graph, source);
@@ -82,8 +97,8 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
             depth: found.depth,
             distance_sum: found.distance_sum,
             seconds,
-            reads: after.reads - before.reads,
-            bytes_read: after.bytes - before.bytes,
+            reads: reads.as_ref().map(|reads| reads.commands),
+            bytes_read: reads.as_ref().map(|reads| reads.bytes),
             failed,
         }),
         wrong: wrong
@@ -135,7 +150,7 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
     let before = stored.session.counts().map_err(anyhow::Error::from)?;
     let progress = Progress::begin("cc", 0);
     let (labels, seconds) = components(&stored, graph.graph.vertices() as u32)?;
-    let after = stored.session.counts().map_err(anyhow::Error::from)?;
+    let reads = stored.reads_since(before)?;
     let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
     let expected = reference::Components::run(&graph.graph);
@@ -151,8 +166,8 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
             components: found.components,
             largest: found.largest,
             seconds,
-            reads: after.reads - before.reads,
-            bytes_read: after.bytes - before.bytes,
+            reads: reads.as_ref().map(|reads| reads.commands),
+            bytes_read: reads.as_ref().map(|reads| reads.bytes),
             failed,
         }),
         wrong: wrong
