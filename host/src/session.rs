@@ -9,6 +9,7 @@
 mod arrays;
 mod faults;
 mod flush;
+mod recall;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,7 @@ use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 use crate::ssd::{Opened, Ssd};
 use crate::store::StoreMemory;
 use arrays::Arrays;
+use recall::Recall;
 
 /// Commands that the SSDs completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct Session {
     config: Configuration,
     runner: Runner,
     resident: Option<Resident>,
+    /// Watches SSDs that may be wanted back.
+    recall: Option<Recall>,
     ssds: Vec<Ssd>,
     _serving: Option<Serving>,
     store: StoreMemory,
@@ -129,6 +133,13 @@ impl Session {
                 Some(Resident::start(&runner, &ssds, controller_sms)?)
             }
         };
+        let recall = match config.ssd.emulated() {
+            Some(_) => None,
+            None => {
+                let backings = ssds.iter().map(|ssd| Arc::clone(&ssd.backing));
+                Some(Recall::watch(backings.collect(), store.desc.abort)?)
+            }
+        };
         let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
         if let Some(new_files) = new_files {
             new_files.keep();
@@ -137,6 +148,7 @@ impl Session {
             config,
             runner,
             resident,
+            recall,
             ssds,
             _serving: serving,
             store,
@@ -287,6 +299,14 @@ impl Session {
 
     /// What is known of a launch of which some lanes failed.
     fn failed(&self, kernel: &'static str, lanes: u64, first: IoError) -> Result<Error, Error> {
+        let is_wanted = |ssd: &&Ssd| ssd.backing.is_wanted_back();
+        if first.kind() == ErrorKind::Aborted
+            && let Some(ssd) = self.ssds.iter().find(is_wanted)
+        {
+            return Ok(Error::Recalled {
+                ssd: ssd.backing.name().to_owned(),
+            });
+        }
         let (commands, records) = self.store.errors()?;
         // The line may be fetched by another warp, through another queue.
         let mut pending = Vec::new();
@@ -410,6 +430,8 @@ impl Session {
 
     fn end(&mut self) -> Result<(), Error> {
         let mut result = self.flush_if_dirty();
+        // It holds the backings too, which end with the SSDs.
+        self.recall = None;
         if let Some(resident) = self.resident.take() {
             let ended = resident.stop().and_then(|()| resident.report(&self.ssds));
             result = result.and(ended);

@@ -12,6 +12,8 @@
 //! clears CC.EN when this one is gone and only then lets go of the device. Until then the kernel
 //! keeps memory pinned, and the IOMMU keeps the controller off everything else.
 //!
+//! When the kernel asks for the device back, `is_wanted_back` says so.
+//!
 //! Not here: interrupts (queues are polled), iommufd, hot-unplug (a BAR that vanishes under a
 //! mapping is a SIGBUS), and VFIO without an IOMMU, which is refused. Controllers that are opened
 //! together share a container, and so may share an IOMMU group; others may not.
@@ -24,6 +26,7 @@ mod info;
 mod iova;
 mod memory;
 mod pci;
+mod request;
 mod sys;
 
 use std::fs::File;
@@ -46,6 +49,7 @@ pub use error::VfioError;
 use guardian::Guardian;
 pub use memory::{DmaMemory, PageSize};
 pub use pci::{address_of, bound_controllers};
+use request::Request;
 use sys::Area;
 
 /// An NVMe controller behind VFIO.
@@ -59,7 +63,7 @@ pub struct Vfio {
     // device, which must be closed before it leaves its group.
     config: Config,
     bar: Bar,
-    _device: Device,
+    device: Device,
     domain: Arc<Domain>,
     /// First IOVA and length of each mapping of this controller.
     mapped: Mutex<Vec<(Iova, u64)>>,
@@ -70,6 +74,7 @@ struct Device {
     device: Option<VfioDevice>,
     /// Where sysfs has the function.
     sysfs: PathBuf,
+    request: Request,
 }
 
 /// BAR 0: the parts that may be mapped, and a slower way to the rest.
@@ -139,7 +144,7 @@ impl Vfio {
             guardian: Some(guardian),
             config,
             bar,
-            _device: device,
+            device,
             domain: Arc::clone(domain),
             mapped: Mutex::default(),
         })
@@ -179,7 +184,9 @@ impl Device {
         let ops: Arc<dyn VfioOps> = container.clone();
         let device = VfioDevice::new(&sysfs, ops, true)
             .map_err(|error| VfioError::kernel(address, "open the device", &error))?;
+        let request = Request::arm(&device);
         Ok(Self {
+            request: request.map_err(failed(address, "arm the device's request"))?,
             device: Some(device),
             sysfs,
         })
@@ -199,11 +206,12 @@ impl Drop for Device {
         let Some(device) = self.device.take() else {
             return;
         };
-        if self.sysfs.join("iommu_group").exists() {
-            drop(device);
-        } else {
-            // vfio-ioctls would look the group up there, and panic.
+        if self.request.was_made() || !self.sysfs.join("iommu_group").exists() {
+            // Its place in sysfs is gone, or goes when the device is closed. vfio-ioctls would look
+            // the group up there, and panic.
             sys::close(device);
+        } else {
+            drop(device);
         }
     }
 }
@@ -320,6 +328,10 @@ impl Backing for Vfio {
         self.domain.unmap(iova, len)?;
         mapped.swap_remove(index);
         Ok(())
+    }
+
+    fn is_wanted_back(&self) -> bool {
+        self.device.request.was_made()
     }
 
     fn reset(&self) -> Result<(), BackingError> {

@@ -2,10 +2,14 @@
 //! emulated one plays them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use driver_vfio::{BackingError, BarOffset, DmaRegion, Iova, Registers};
 use nvme_model::{Faults, Media, Namespace, Profile, Serving};
 use warpstore_device::parts::nvme_queue::Protocol;
+use warpstore_device::parts::simt::{NativeCell, System};
 use warpstore_device::{CacheMode, Layout};
 use warpstore_kernels::rw::{Run, Step, rw, value};
 
@@ -86,15 +90,20 @@ impl Rig {
     }
 
     fn open(&self) -> Result<Session, Error> {
+        self.open_by(|model| Arc::new(driver_vfio::Model::new(model)))
+    }
+
+    /// A session over what `backing` makes of each model.
+    fn open_by(
+        &self,
+        backing: impl Fn(Arc<nvme_model::Controller>) -> Arc<dyn Backing>,
+    ) -> Result<Session, Error> {
         let SsdSource::Vfio(vfio) = &self.config.ssd else {
             panic!("they are outside");
         };
         self.config.check()?;
         let serving = Serving::start(self.models.clone(), 1).unwrap();
-        let backing = |model: &Arc<_>| -> Arc<dyn Backing> {
-            Arc::new(driver_vfio::Model::new(Arc::clone(model)))
-        };
-        let backings = self.models.iter().map(backing).collect();
+        let backings = self.models.iter().cloned().map(backing).collect();
         let mut opened = open(&self.config, vfio, backings)?;
         opened.serving = Some(serving);
         let runner = Runner::Threads(ThreadsRunner::new(LANES));
@@ -259,6 +268,93 @@ fn what_cannot_be_is_refused_by_name() {
     coarse.config.line_bytes = 512;
     coarse.config.stripe_bytes = 512;
     assert!(coarse.refusal().contains("a line of 512 bytes must hold"));
+}
+
+/// A backing that whoever lent it wants back, once that was said.
+struct Lent {
+    model: driver_vfio::Model,
+    wanted: Arc<AtomicBool>,
+}
+
+impl Registers for Lent {
+    fn read32(&self, at: BarOffset) -> u32 {
+        self.model.read32(at)
+    }
+    fn read64(&self, at: BarOffset) -> u64 {
+        self.model.read64(at)
+    }
+    fn write32(&self, at: BarOffset, value: u32) {
+        self.model.write32(at, value);
+    }
+    fn write64(&self, at: BarOffset, value: u64) {
+        self.model.write64(at, value);
+    }
+}
+
+impl Backing for Lent {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+    fn doorbell(&self, at: BarOffset) -> Result<NativeCell<u32, System>, BackingError> {
+        self.model.doorbell(at)
+    }
+    fn map_dma(&self, region: DmaRegion) -> Result<Iova, BackingError> {
+        self.model.map_dma(region)
+    }
+    fn unmap_dma(&self, iova: Iova, len: u64) -> Result<(), BackingError> {
+        self.model.unmap_dma(iova, len)
+    }
+    fn is_wanted_back(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+    fn reset(&self) -> Result<(), BackingError> {
+        self.model.reset()
+    }
+}
+
+#[test]
+fn an_ssd_that_is_wanted_back_ends_the_kernel_that_uses_it() {
+    let rig = Rig::new(512, 1);
+    let wanted = Arc::new(AtomicBool::new(false));
+    let session = rig.open_by(|model| {
+        Arc::new(Lent {
+            model: driver_vfio::Model::new(model),
+            wanted: Arc::clone(&wanted),
+        })
+    });
+    let session = session.unwrap();
+    session.create_array("values", &[0u64; 64 * 64]).unwrap();
+    session.create_array("sums", &[0u64; 4096]).unwrap();
+    let differing = session.memory::<u64>(1).unwrap();
+    let args = (
+        session.array_mut("values").unwrap(),
+        session.array_mut("sums").unwrap(),
+        64,
+        // For longer than any test waits.
+        u32::MAX,
+        1,
+        differing.atomics(),
+    );
+    let launch = session.fill(&rw).unwrap();
+    let error = thread::scope(|scope| {
+        let running = scope.spawn(|| session.launch(&rw, launch, args));
+        thread::sleep(Duration::from_millis(100));
+        assert!(!running.is_finished());
+        wanted.store(true, Ordering::Relaxed);
+        running.join().unwrap().expect_err("it was ended")
+    });
+    assert!(
+        matches!(&error, Error::Recalled { ssd } if ssd == "model S1"),
+        "{error}"
+    );
+    // What was not flushed is lost, which is told, and the controllers end all the same.
+    session
+        .finish()
+        .expect_err("nothing can be flushed any more");
+    for model in &rig.models {
+        let cc = model.read32(warpstore_device::parts::nvme_wire::regs::offset::CC);
+        assert_eq!(cc & 1, 0, "CC.EN");
+    }
 }
 
 #[test]
