@@ -221,6 +221,7 @@ impl<C: BorrowMut<Controller<Enabled>>> BlockIo<C> {
         self.queue().watch().name()
     }
 
+    /// [VF-3] Nothing is written that was opened for reading.
     fn check_writable(&self) -> Result<(), Error> {
         match self.access {
             Access::ReadWrite => Ok(()),

@@ -94,7 +94,7 @@ impl Ssd {
         }
     }
 
-    /// Refuses to write what was opened for reading only.
+    /// [VF-3] Refuses to write what was opened for reading only.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         match self.medium {
             Medium::Commands(Access::ReadOnly) => Err(Error::Configuration(format!(
