@@ -101,6 +101,12 @@ pub trait Backing: Registers {
     /// If this range was not mapped by `map_dma`.
     fn unmap_dma(&self, iova: Iova, len: u64) -> Result<(), BackingError>;
 
+    /// Whether whoever lent the controller wants it back: an operator unplugs or unbinds it. Whoever
+    /// uses it is to stop, and to drop the backing.
+    fn is_wanted_back(&self) -> bool {
+        false
+    }
+
     /// Resets the controller as the bus can (PCI function level reset), which also ends its DMA.
     ///
     /// # Errors

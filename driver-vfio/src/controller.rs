@@ -20,11 +20,12 @@ use nvme_wire::identify::{EntrySizes, IdentifyController};
 use nvme_wire::regs::{Cap, Cc, Vs, offset};
 use nvme_wire::{Cqe, Sqe};
 
-use crate::admin::{ADMIN_PRIVATE_WORDS, AdminQueue};
+use crate::admin::AdminQueue;
 use crate::backing::{Backing, BarOffset};
+use crate::cpu_queue::QUEUE_PRIVATE_WORDS;
 use crate::error::{Error, Step};
 use crate::live::{Live, ready_limit, stop};
-use crate::memory::{AdminMemory, Mapped};
+use crate::memory::{Mapped, QueueMemory};
 use crate::namespace::{ControllerInfo, page_bytes};
 use crate::watch::{Deadlines, Watch};
 
@@ -69,7 +70,7 @@ impl<State> Controller<State> {
         page_bytes(self.cap)
     }
 
-    /// Bytes of [`AdminCells::shared`](crate::AdminCells::shared) that [`Controller::enable`]
+    /// Bytes of [`QueueCells::shared`](crate::QueueCells::shared) that [`Controller::enable`]
     /// needs.
     pub fn admin_bytes(&self) -> u64 {
         AdminQueue::shared_bytes(self.page_bytes())
@@ -111,7 +112,7 @@ impl Controller<Disabled> {
     /// disabled then, and [`Controller::open`] tries again.
     pub fn enable(
         mut self,
-        memory: Arc<dyn AdminMemory>,
+        memory: Arc<dyn QueueMemory>,
         io_queues: u16,
     ) -> Result<Controller<Enabled>, Error> {
         let cc = self.configure()?;
@@ -120,7 +121,7 @@ impl Controller<Disabled> {
             &self.watch.backing,
             memory,
             self.admin_bytes(),
-            ADMIN_PRIVATE_WORDS,
+            QUEUE_PRIVATE_WORDS,
             page,
         )?;
         let admin = AdminQueue::configure(self.watch.clone(), memory, page, self.cap.dstrd())?;

@@ -91,6 +91,19 @@ impl Controller<Enabled> {
         }
     }
 
+    /// The highest identifier that no queue pair has.
+    pub(crate) fn free_queue_id(&self) -> Result<u16, Error> {
+        let granted = self.n_io_queues();
+        let is_free = |qid: &u16| !self.state.pairs.contains(qid);
+        (1..=granted)
+            .rev()
+            .find(is_free)
+            .ok_or_else(|| Error::NoQueue {
+                controller: self.watch.name(),
+                granted,
+            })
+    }
+
     /// Creates the completion queue, then the submission queue; neither is left if one fails.
     ///
     /// # Errors

@@ -75,6 +75,28 @@ pub enum NamespaceFault {
     Protection(u8),
 }
 
+/// Blocks of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRange {
+    /// Namespace identifier.
+    pub nsid: u32,
+    /// The first block.
+    pub lba: u64,
+    /// How many; 0 for the whole namespace.
+    pub blocks: u64,
+}
+
+impl fmt::Display for BlockRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nsid, lba, blocks } = self;
+        match blocks {
+            0 => write!(f, "namespace {nsid}"),
+            1 => write!(f, "LBA {lba} of namespace {nsid}"),
+            _ => write!(f, "{blocks} blocks from LBA {lba} on of namespace {nsid}"),
+        }
+    }
+}
+
 /// An error of the driver.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -161,6 +183,71 @@ pub enum Error {
         /// How long the driver waited.
         waited: Duration,
     },
+    /// The controller failed a read, write or flush. The status says whether it is of the medium;
+    /// the controller stays usable.
+    #[error(
+        "{controller}: {command} of {range} (CID {cid:#x}) failed: {} (status {:#06x})",
+        status.name(), status.bits()
+    )]
+    Io {
+        /// The controller.
+        controller: String,
+        /// Name of the opcode.
+        command: &'static str,
+        /// The blocks.
+        range: BlockRange,
+        /// Command identifier.
+        cid: u16,
+        /// What the completion says.
+        status: Status,
+    },
+    /// A read, write or flush was not completed in time. Drop the controller, which resets it.
+    #[error(
+        "{controller}: {command} of {range} was not completed within {waited:?} (CSTS {:#010x}); drop \
+         the controller, which resets it, and open it again", csts.into_bits()
+    )]
+    IoLate {
+        /// The controller.
+        controller: String,
+        /// Name of the opcode.
+        command: &'static str,
+        /// The blocks.
+        range: BlockRange,
+        /// CSTS as last read.
+        csts: Csts,
+        /// How long the driver waited.
+        waited: Duration,
+    },
+    /// These bytes are no blocks of the namespace. Ask for others.
+    #[error(
+        "{controller}: {bytes} bytes from LBA {lba} on are not whole blocks of {block_bytes} bytes \
+         within the {blocks} blocks of namespace {nsid}"
+    )]
+    Range {
+        /// The controller.
+        controller: String,
+        /// Namespace identifier.
+        nsid: u32,
+        /// The first block asked for.
+        lba: u64,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes of a block.
+        block_bytes: u64,
+        /// Blocks of the namespace.
+        blocks: u64,
+    },
+    /// The namespace must not be written. Open it for writing, if what is on it may be lost.
+    #[error(
+        "{controller}: namespace {nsid} was opened for reading only; open it for writing if what is \
+         on it may be lost"
+    )]
+    ReadOnly {
+        /// The controller.
+        controller: String,
+        /// Namespace identifier.
+        nsid: u32,
+    },
     /// The namespace cannot be used. Choose another, or format it.
     #[error("{controller}: namespace {nsid} cannot be used: {fault}")]
     Namespace {
@@ -184,10 +271,21 @@ pub enum Error {
         /// Most entries that the controller takes.
         most: u32,
     },
+    /// Every I/O queue pair is in use. Use fewer, or ask for more when the controller is enabled.
+    #[error(
+        "{controller}: all of its {granted} I/O queue pairs are in use and one more is needed; use one \
+         less"
+    )]
+    NoQueue {
+        /// The controller.
+        controller: String,
+        /// Queue pairs that the controller granted.
+        granted: u16,
+    },
     /// The caller's memory does not do. Give more, or aligned memory.
     #[error(
-        "{controller}: {needed} bytes aligned to {alignment} are needed for the admin queue, but \
-         there are {found} at {address:#x}"
+        "{controller}: {needed} bytes aligned to {alignment} are needed for a queue, but there are \
+         {found} at {address:#x}"
     )]
     Memory {
         /// The controller.

@@ -1,23 +1,26 @@
-//! Controller bring-up and admin queue over a [`Backing`].
+//! Controller bring-up, admin queue and block I/O over a [`Backing`].
 //!
 //! ```text
 //! Backing ─► Controller::open ─► enable ─► namespaces, create_queue_pair ─► QueuePair (plain data)
 //!  registers, doorbells,             │
-//!  DMA mappings, reset               └─ admin queue, on the same nvme-queue as GPU submitters
+//!  DMA mappings, reset               ├─ admin queue, on the same nvme-queue as GPU submitters
+//!                                    └─ BlockIo: reads, writes and flushes by the CPU
 //! ```
 //!
 //! This room knows NVMe, and nothing of GPUs: memory comes from the caller, and what a GPU needs
 //! to submit commands goes back as addresses.
 //!
 //! Every wait has a deadline, every look at CSTS checks for removal and, but for a reset, for
-//! fatal errors, and nothing that the controller sends is used unchecked. Only backings hold unsafe code: bring-up and the
-//! admin queue see memory as cells.
+//! fatal errors, and nothing that the controller sends is used unchecked. Only backings hold unsafe code: the rest sees
+//! memory as cells.
 //!
 //! Backings: [`Model`], the emulated controller, and [`vfio::Vfio`], a real one.
 
 mod admin;
 mod backing;
+mod block_io;
 mod controller;
+mod cpu_queue;
 mod enabled;
 mod error;
 mod live;
@@ -28,11 +31,12 @@ mod queue_pair;
 pub mod vfio;
 mod watch;
 
-pub use admin::ADMIN_PRIVATE_WORDS;
 pub use backing::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
+pub use block_io::{Access, BlockIo};
 pub use controller::{Controller, Disabled, Enabled};
-pub use error::{Error, NamespaceFault, Step};
-pub use memory::{AdminCells, AdminMemory};
+pub use cpu_queue::QUEUE_PRIVATE_WORDS;
+pub use error::{BlockRange, Error, NamespaceFault, Step};
+pub use memory::{QueueCells, QueueMemory};
 pub use model::Model;
 pub use namespace::{ControllerInfo, Namespace};
 pub use queue_pair::{QueuePair, QueuePairRequest, Ring};

@@ -8,6 +8,7 @@ use nvme_wire::regs::{Cap, Cc, Crto, Csts, offset};
 use crate::admin::AdminQueue;
 use crate::backing::BarOffset;
 use crate::error::{Error, Step};
+use crate::memory::Mapped;
 use crate::watch::Watch;
 
 /// An enabled controller's hold on memory: its end stops the controller first.
@@ -15,6 +16,8 @@ pub(crate) struct Live {
     watch: Watch,
     cap: Cap,
     admin: Option<AdminQueue>,
+    /// Memory of queues that could not be deleted.
+    retained: Vec<Mapped>,
 }
 
 impl Live {
@@ -24,6 +27,7 @@ impl Live {
             watch,
             cap,
             admin: Some(admin),
+            retained: Vec::new(),
         }
     }
 
@@ -37,16 +41,22 @@ impl Live {
             .expect("only `end` takes the queue, and nothing follows it")
     }
 
+    /// Keeps memory that the controller may still use, until it has stopped.
+    pub(crate) fn retain(&mut self, memory: Mapped) {
+        self.retained.push(memory);
+    }
+
     /// Stops the controller, then gives the memory back; quarantines it if that fails.
     pub(crate) fn end(&mut self) -> Result<(), Error> {
         let Some(admin) = self.admin.take() else {
             return Ok(());
         };
-        let memory = admin.into_memory();
+        let mut memory = std::mem::take(&mut self.retained);
+        memory.push(admin.into_memory());
         let stopped = stop(&self.watch, self.cap);
         match stopped {
             Ok(()) => drop(memory),
-            Err(_) => memory.quarantine(),
+            Err(_) => memory.into_iter().for_each(Mapped::quarantine),
         }
         stopped
     }

@@ -1,4 +1,4 @@
-//! The memory of the admin queue, which the driver shares with the controller.
+//! The memory of the driver's own queues, which it shares with the controller.
 //!
 //! The caller allocates it (pinned by CUDA, a heap, …) and the driver keeps it mapped for as long
 //! as the controller may write to it. Access is by words through cells: never by reference.
@@ -11,34 +11,35 @@ use warpstore_simt::{Cell, Cells, Device, NativeCell, NativeCells, Order, System
 use crate::backing::{Backing, DmaRegion, Iova};
 use crate::error::Error;
 
-/// Memory for one admin queue.
+/// Memory for one queue pair that the driver submits to: the admin queue, or that of block I/O.
 ///
 /// The implementor owns the memory and frees it when it is dropped, no earlier; the driver keeps
 /// it as long as it needs it, which is for good if a controller could not be stopped.
-pub trait AdminMemory: Send + Sync {
+pub trait QueueMemory: Send + Sync {
     /// The memory, always the same. No two of the parts overlap.
-    fn cells(&self) -> AdminCells;
+    fn cells(&self) -> QueueCells;
 }
 
-/// The parts of an [`AdminMemory`].
+/// The parts of an [`QueueMemory`].
 #[derive(Clone, Copy)]
-pub struct AdminCells {
+pub struct QueueCells {
     /// Memory that the controller will reach:
-    /// [`Controller::admin_bytes`](crate::Controller::admin_bytes) long, and aligned to
+    /// [`Controller::admin_bytes`](crate::Controller::admin_bytes) or
+    /// [`Controller::block_io_bytes`](crate::Controller::block_io_bytes) long, and aligned to
     /// [`Controller::page_bytes`](crate::Controller::page_bytes).
     pub shared: NativeCells<u64, System>,
-    /// Memory of the CPU alone: [`ADMIN_PRIVATE_WORDS`](crate::ADMIN_PRIVATE_WORDS) long.
+    /// Memory of the CPU alone: [`QUEUE_PRIVATE_WORDS`](crate::QUEUE_PRIVATE_WORDS) long.
     pub private: NativeCells<u64, Device>,
     /// A word of the CPU alone: not 0 once the queue has been given up.
     pub dead: NativeCell<u32, Device>,
-    /// A word that anybody may set to end the driver's waits for admin commands.
+    /// A word that anybody may set to end the driver's waits for commands.
     pub abort: NativeCell<u32, System>,
 }
 
 /// Memory that is mapped for a controller; dropping it unmaps it.
 pub(crate) struct Mapped {
     backing: Arc<dyn Backing>,
-    memory: Arc<dyn AdminMemory>,
+    memory: Arc<dyn QueueMemory>,
     iova: Iova,
 }
 
@@ -49,12 +50,12 @@ impl Mapped {
     /// Zeroing comes first: a phase tag left over in a ring is a completion that never was.
     pub(crate) fn zeroed(
         backing: &Arc<dyn Backing>,
-        memory: Arc<dyn AdminMemory>,
+        memory: Arc<dyn QueueMemory>,
         bytes: u64,
         private_words: u64,
         alignment: u64,
     ) -> Result<Self, Error> {
-        let AdminCells {
+        let QueueCells {
             shared, private, ..
         } = memory.cells();
         let region = DmaRegion::from(shared);
@@ -82,7 +83,7 @@ impl Mapped {
         }
         let iova = backing.map_dma(region).map_err(|source| Error::Backing {
             controller: backing.name().into(),
-            action: "map the memory of the admin queue for DMA",
+            action: "map the memory of a queue for DMA",
             source,
         })?;
         let mapped = Self {
@@ -100,7 +101,7 @@ impl Mapped {
     }
 
     /// The parts.
-    pub(crate) fn cells(&self) -> AdminCells {
+    pub(crate) fn cells(&self) -> QueueCells {
         self.memory.cells()
     }
 

@@ -6,8 +6,11 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 
+use driver_vfio::vfio::DmaMemory;
 use warpstore_device::launch::StatusSlot;
-use warpstore_device::parts::simt::{Device, NativeBytes, NativeCell, NativeCells, Scope, Word};
+use warpstore_device::parts::simt::{
+    Device, NativeBytes, NativeCell, NativeCells, Scope, System, Word,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
@@ -61,6 +64,7 @@ impl Drop for HostMemory {
 
 enum Owner {
     Host(HostMemory),
+    Dma(DmaMemory),
     Pinned(PinnedMemory),
     Device(DeviceMemory, Arc<Stream>),
 }
@@ -76,6 +80,15 @@ impl Buffer {
     pub fn host(len: usize) -> Result<Self, Error> {
         Ok(Self {
             owner: Owner::Host(HostMemory::zeroed(len)?),
+            len,
+        })
+    }
+
+    /// Allocates `len` zeroed bytes of host memory in whole pages, which real SSDs can reach.
+    pub fn dma(len: usize) -> Result<Self, Error> {
+        let memory = DmaMemory::new(len as u64).map_err(|_| Error::OutOfMemory { bytes: len })?;
+        Ok(Self {
+            owner: Owner::Dma(memory),
             len,
         })
     }
@@ -101,6 +114,7 @@ impl Buffer {
     pub fn address(&self) -> u64 {
         match &self.owner {
             Owner::Host(memory) => memory.address as u64,
+            Owner::Dma(memory) => memory.cells().address() as u64,
             Owner::Pinned(memory) => memory.address(),
             Owner::Device(memory, _) => memory.address(),
         }
@@ -110,6 +124,7 @@ impl Buffer {
     pub fn host_address(&self) -> Option<*mut u8> {
         match &self.owner {
             Owner::Host(memory) => Some(memory.address),
+            Owner::Dma(memory) => Some(memory.cells().address().cast()),
             Owner::Pinned(memory) => Some(memory.address() as *mut u8),
             Owner::Device(..) => None,
         }
@@ -229,6 +244,15 @@ impl Buffer {
         // SAFETY: the words lie inside the allocation (checked); the session keeps the buffer
         // as long as kernels and controllers that know the handle run.
         unsafe { NativeCells::new(address as *mut T, len) }
+    }
+
+    /// All of it as shared words, for a controller; with the rest of the last page where an IOMMU
+    /// maps whole pages.
+    pub(crate) fn dma_cells(&self) -> NativeCells<u64, System> {
+        match &self.owner {
+            Owner::Dma(memory) => memory.cells(),
+            _ => self.cells(0, self.len as u64 / 8),
+        }
     }
 
     /// The first `len` bytes as bytes that kernels read.

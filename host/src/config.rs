@@ -62,6 +62,44 @@ pub struct SsdConfig {
     pub faults: Faults,
 }
 
+/// A real SSD.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VfioSsd {
+    /// Its serial number, if `cargo xtask bind` took it from the kernel, or its PCI address.
+    pub name: String,
+    /// The namespace; none for the only one that it has.
+    pub nsid: Option<u32>,
+}
+
+/// Real SSDs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VfioConfig {
+    /// As many as the session has, in their order.
+    pub ssds: Vec<VfioSsd>,
+    /// Serial numbers of those that may be written, by arrays that are put on them and by kernels:
+    /// all that is on them may be lost. The others are only read.
+    pub destroy: Vec<String>,
+}
+
+/// Where the SSDs of a session come from.
+#[derive(Clone, Debug)]
+pub enum SsdSource {
+    /// Emulated in this process, all alike.
+    Emulated(SsdConfig),
+    /// Real ones that are bound to vfio-pci. Only for host threads.
+    Vfio(VfioConfig),
+}
+
+impl SsdSource {
+    /// What emulated SSDs are like; none for real ones.
+    pub fn emulated(&self) -> Option<&SsdConfig> {
+        match self {
+            Self::Emulated(each) => Some(each),
+            Self::Vfio(_) => None,
+        }
+    }
+}
+
 /// Block buffers of a session, for kernels that read round the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlocksConfig {
@@ -76,8 +114,8 @@ pub struct BlocksConfig {
 pub struct Configuration {
     /// Where kernels run.
     pub target: Target,
-    /// The SSDs, all alike.
-    pub ssd: SsdConfig,
+    /// The SSDs.
+    pub ssd: SsdSource,
     /// How many there are, 1 to [`Configuration::MAX_SSDS`].
     pub ssds: u32,
     /// How lines lie on them.
@@ -99,7 +137,8 @@ pub struct Configuration {
     pub cache_lines: u64,
     /// What an access does on its way.
     pub mode: CacheMode,
-    /// Order of the optimistic read by a fence, not by the hardware's data dependency.
+    /// Order of the optimistic read by a fence, not by the hardware's data dependency. Over real
+    /// SSDs it is always so ([HW-1]).
     pub strict: bool,
     /// Block buffers, if the kernels use any.
     pub blocks: Option<BlocksConfig>,
@@ -156,20 +195,8 @@ impl Configuration {
                 "line_bytes must be a power of two, 512 to 65536",
             ),
             (
-                matches!(self.ssd.lba_bytes, 512 | 4096),
-                "lba_bytes must be 512 or 4096",
-            ),
-            (
-                self.line_bytes >= self.ssd.lba_bytes,
-                "a line must hold at least one LBA",
-            ),
-            (
                 self.stripe_bytes >= line && self.stripe_bytes.is_multiple_of(line),
                 "stripe_bytes must be a multiple of the line",
-            ),
-            (
-                !self.ssd.volatile_write_cache || matches!(self.target, Target::Threads { .. }),
-                "only SSDs that host threads serve have a volatile write cache",
             ),
             (
                 (1..=Self::MAX_SSDS).contains(&self.ssds),
@@ -205,15 +232,66 @@ impl Configuration {
                 "a mode that counts lanes takes at most Configuration::MAX_COUNTED_LANES of them",
             ),
             (
-                self.blocks.is_none_or(|blocks| {
-                    blocks.count >= 1 && power(blocks.bytes, self.ssd.lba_bytes, 65536)
-                }),
+                self.blocks
+                    .is_none_or(|blocks| blocks.count >= 1 && power(blocks.bytes, 512, 65536)),
                 "block buffers must be a power of two of bytes, from an LBA to 65536",
             ),
         ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
-            None => Ok(()),
-            Some((_, rule)) => Err(Error::Configuration(rule.to_owned())),
+        first_broken(&rules)?;
+        match &self.ssd {
+            SsdSource::Emulated(each) => {
+                self.check_lba(each.lba_bytes)?;
+                self.check_emulated(each)
+            }
+            SsdSource::Vfio(vfio) => self.check_vfio(vfio),
         }
+    }
+
+    fn check_emulated(&self, each: &SsdConfig) -> Result<(), Error> {
+        first_broken(&[
+            (
+                matches!(each.lba_bytes, 512 | 4096),
+                "lba_bytes must be 512 or 4096",
+            ),
+            (
+                !each.volatile_write_cache || matches!(self.target, Target::Threads { .. }),
+                "only SSDs that host threads serve have a volatile write cache",
+            ),
+        ])
+    }
+
+    fn check_vfio(&self, vfio: &VfioConfig) -> Result<(), Error> {
+        first_broken(&[
+            (
+                matches!(self.target, Target::Threads { .. }),
+                "real SSDs are for host threads only: a GPU cannot reach their doorbells yet",
+            ),
+            (
+                vfio.ssds.len() == self.ssds as usize,
+                "as many real SSDs must be named as the session has",
+            ),
+        ])
+    }
+
+    /// Checks what depends on the LBA size, which real SSDs tell once they are open.
+    pub(crate) fn check_lba(&self, lba_bytes: u32) -> Result<(), Error> {
+        let too_small = |what: &str, bytes: u32| {
+            Err(Error::Configuration(format!(
+                "{what} of {bytes} bytes must hold at least one LBA, {lba_bytes} bytes"
+            )))
+        };
+        match self.blocks {
+            _ if self.line_bytes < lba_bytes => too_small("a line", self.line_bytes),
+            Some(blocks) if blocks.bytes < lba_bytes => too_small("a block buffer", blocks.bytes),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The first rule that does not hold, as an error.
+fn first_broken(rules: &[(bool, &str)]) -> Result<(), Error> {
+    match rules.iter().find(|(holds, _)| !holds) {
+        None => Ok(()),
+        Some((_, rule)) => Err(Error::Configuration((*rule).to_owned())),
     }
 }

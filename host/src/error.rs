@@ -13,6 +13,9 @@ pub enum Error {
     /// Bring-up, an admin command or the shutdown of a controller failed.
     #[error(transparent)]
     Driver(#[from] driver_vfio::Error),
+    /// A real SSD could not be opened.
+    #[error(transparent)]
+    Vfio(#[from] driver_vfio::vfio::VfioError),
     /// An emulated SSD could not be set up: a media file is missing, too small, not ours….
     #[error(transparent)]
     Media(#[from] nvme_model::MediaError),
@@ -56,6 +59,16 @@ pub enum Error {
         pending: Option<PendingCommand>,
         /// SSD and LBA at which the line of the first error begins, if it is about a line.
         lba: Option<(u32, u64)>,
+    },
+    /// An SSD is being unplugged or unbound. What kernels wrote and did not flush is lost. Drop the
+    /// session, which lets the SSD go: the kernel waits for that.
+    #[error(
+        "{ssd}: the kernel asks for it back, since it is being unplugged or unbound; the session has \
+         ended all accesses"
+    )]
+    Recalled {
+        /// The SSD.
+        ssd: String,
     },
     /// What kernels wrote did not all reach the SSDs for good.
     #[error(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Configuration ─► Session::open ─┬─ runner: CUDA context and modules, or host threads
-//!                                 ├─ ssd: model, bring-up by driver-vfio, media
+//!                                 ├─ ssd: emulated or behind VFIO, bring-up by driver-vfio
 //!                                 ├─ store: rings, queue words, line table, slots ─► StoreDesc
 //!                                 └─ resident: the emulated SSDs as a kernel (GPU only)
 //! create_array, memory, launch(kernel, config, args), counts, flush, finish
@@ -23,7 +23,9 @@ mod ssd;
 mod store;
 
 pub use buffer::{Buffer, Place};
-pub use config::{BlocksConfig, Configuration, Medium, SsdConfig, Target};
+pub use config::{
+    BlocksConfig, Configuration, Medium, SsdConfig, SsdSource, Target, VfioConfig, VfioSsd,
+};
 pub use error::Error;
 pub use memory::Memory;
 pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, When};

@@ -52,12 +52,12 @@ impl Resident {
         let near = |len| runner.allocate(Place::Kernel, len);
         let link = near(16)?;
         let mut images = Vec::new();
-        for ssd in ssds {
+        for emulated in ssds.iter().filter_map(Ssd::emulated) {
             let place = Placement {
-                media: ssd.served_media(),
+                media: emulated.served_media(),
                 link: link.address(),
             };
-            let words = ssd.model.image(place);
+            let words = emulated.model.image(place);
             let image = near(words.len() * 8)?;
             image.write(0, &words)?;
             images.push(image);
@@ -115,10 +115,10 @@ impl Resident {
 
     /// Copies what the kernel has counted so far into the models.
     pub(crate) fn report(&self, ssds: &[Ssd]) -> Result<(), Error> {
-        for (ssd, image) in ssds.iter().zip(&self.images) {
+        for (emulated, image) in ssds.iter().filter_map(Ssd::emulated).zip(&self.images) {
             let mut words = vec![0u64; image.len() / 8];
             image.read(0, &mut words)?;
-            ssd.model.take_back(&words);
+            emulated.model.take_back(&words);
         }
         Ok(())
     }

@@ -9,12 +9,13 @@
 mod arrays;
 mod faults;
 mod flush;
+mod recall;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nvme_model::{Link, Serving};
+use nvme_model::Serving;
 use warpstore_device::launch::{Kernel, KernelArgs, StatusSlot};
 use warpstore_device::{Blocks, ErrorKind, ErrorRecord, IoError, Store};
 use zerocopy::{Immutable, IntoBytes};
@@ -26,9 +27,10 @@ use crate::cuda::CudaError;
 use crate::memory::Memory;
 use crate::resident::{KERNELS_PTX, Resident};
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
-use crate::ssd::{NewFiles, Ssd, SsdParts};
+use crate::ssd::{Opened, Ssd};
 use crate::store::StoreMemory;
 use arrays::Arrays;
+use recall::Recall;
 
 /// Commands that the SSDs completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,8 +56,10 @@ pub struct Session {
     config: Configuration,
     runner: Runner,
     resident: Option<Resident>,
+    /// Watches SSDs that may be wanted back.
+    recall: Option<Recall>,
     ssds: Vec<Ssd>,
-    _serving: Serving,
+    _serving: Option<Serving>,
     store: StoreMemory,
     /// Status slot of the launch that runs: one at a time.
     status: Mutex<Buffer>,
@@ -106,41 +110,45 @@ impl Session {
     }
 
     fn open_on(runner: Runner, config: Configuration, lanes: u64) -> Result<Self, Error> {
-        let new_files = NewFiles::of(&config);
-        let link = Link::new();
-        let parts = (0..config.ssds)
-            .map(|index| {
-                Ssd::model(
-                    &runner,
-                    &config.ssd,
-                    index,
-                    config.ssds,
-                    config.queues,
-                    &link,
-                )
-            })
-            .collect::<Result<Vec<SsdParts>, Error>>()?;
-        let models = parts.iter().map(|part| Arc::clone(&part.model)).collect();
-        let io_threads = usize::from(matches!(runner, Runner::Threads(_)));
-        let serving = Serving::start(models, io_threads)
-            .map_err(|error| Error::Configuration(format!("no thread for the SSDs: {error}")))?;
-        let mut ssds = parts
-            .into_iter()
-            .map(|part| part.bring_up(config.queues))
-            .collect::<Result<Vec<Ssd>, Error>>()?;
-        let store = StoreMemory::build(&runner, &config, &mut ssds, lanes)?;
+        let opened = Ssd::open_all(&runner, &config)?;
+        Self::over(runner, config, lanes, opened)
+    }
+
+    /// A session over SSDs that are up.
+    pub(crate) fn over(
+        runner: Runner,
+        config: Configuration,
+        lanes: u64,
+        opened: Opened,
+    ) -> Result<Self, Error> {
+        let Opened {
+            ssds,
+            serving,
+            new_files,
+        } = opened;
+        let store = StoreMemory::build(&runner, &config, &ssds, lanes)?;
         let resident = match config.target {
             Target::Threads { .. } => None,
             Target::Cuda { controller_sms, .. } => {
                 Some(Resident::start(&runner, &ssds, controller_sms)?)
             }
         };
+        let recall = match config.ssd.emulated() {
+            Some(_) => None,
+            None => {
+                let backings = ssds.iter().map(|ssd| Arc::clone(&ssd.backing));
+                Some(Recall::watch(backings.collect(), store.desc.abort)?)
+            }
+        };
         let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
-        new_files.keep();
+        if let Some(new_files) = new_files {
+            new_files.keep();
+        }
         Ok(Self {
             config,
             runner,
             resident,
+            recall,
             ssds,
             _serving: serving,
             store,
@@ -173,9 +181,14 @@ impl Session {
     /// If they lie beyond the SSD.
     ///
     /// # Errors
-    /// The copy to the medium fails.
+    /// The copy to the medium fails; or a real SSD may not be written, or fails a command.
     pub fn load_blocks(&self, ssd: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.ssds[ssd as usize].load(offset, bytes)
+        self.ssds[ssd as usize].load(std::iter::once((offset, bytes)))
+    }
+
+    /// Bytes of the smallest SSD.
+    pub fn bytes_per_ssd(&self) -> u64 {
+        self.ssds.iter().map(|ssd| ssd.bytes).min().unwrap_or(0)
     }
 
     /// The block buffers.
@@ -286,6 +299,14 @@ impl Session {
 
     /// What is known of a launch of which some lanes failed.
     fn failed(&self, kernel: &'static str, lanes: u64, first: IoError) -> Result<Error, Error> {
+        let is_wanted = |ssd: &&Ssd| ssd.backing.is_wanted_back();
+        if first.kind() == ErrorKind::Aborted
+            && let Some(ssd) = self.ssds.iter().find(is_wanted)
+        {
+            return Ok(Error::Recalled {
+                ssd: ssd.backing.name().to_owned(),
+            });
+        }
         let (commands, records) = self.store.errors()?;
         // The line may be fetched by another warp, through another queue.
         let mut pending = Vec::new();
@@ -314,8 +335,11 @@ impl Session {
         }
         let ssd = error.queue() / self.config.queues;
         let place = self.store.desc.map.place(error.line(), ssd);
-        let lbas = u64::from(self.config.line_bytes / self.config.ssd.lba_bytes);
-        Some((place.ssd, place.line * lbas))
+        let shift = self.ssds[place.ssd as usize].lba_shift;
+        Some((
+            place.ssd,
+            (place.line * u64::from(self.config.line_bytes)) >> shift,
+        ))
     }
 
     /// Tells kernels to stop: every access that waits for an SSD, now or later, ends with
@@ -360,22 +384,29 @@ impl Session {
         }
     }
 
-    /// Commands that the SSDs have completed since the session was opened.
+    /// Commands that the SSDs have completed since the session was opened; none if they are real,
+    /// which do not count for one session.
     ///
     /// # Errors
     /// The copy from the GPU fails.
-    pub fn counts(&self) -> Result<Counts, Error> {
+    pub fn counts(&self) -> Result<Option<Counts>, Error> {
         if let Some(resident) = &self.resident {
             resident.report(&self.ssds)?;
         }
-        let counters = self.ssds.iter().flat_map(|ssd| ssd.model.counters());
-        Ok(counters.fold(Counts::default(), |sum, queue| Counts {
-            reads: sum.reads + queue.reads,
-            writes: sum.writes + queue.writes,
-            flushes: sum.flushes + queue.flushes,
-            bytes: sum.bytes + queue.bytes,
-            errors: sum.errors + queue.errors,
-        }))
+        let mut sum = Counts::default();
+        for ssd in &self.ssds {
+            let Some(emulated) = ssd.emulated() else {
+                return Ok(None);
+            };
+            for queue in emulated.model.counters() {
+                sum.reads += queue.reads;
+                sum.writes += queue.writes;
+                sum.flushes += queue.flushes;
+                sum.bytes += queue.bytes;
+                sum.errors += queue.errors;
+            }
+        }
+        Ok(Some(sum))
     }
 
     /// Number of commands that kernels saw fail since the session was opened, and the first of
@@ -399,6 +430,8 @@ impl Session {
 
     fn end(&mut self) -> Result<(), Error> {
         let mut result = self.flush_if_dirty();
+        // It holds the backings too, which end with the SSDs.
+        self.recall = None;
         if let Some(resident) = self.resident.take() {
             let ended = resident.stop().and_then(|()| resident.report(&self.ssds));
             result = result.and(ended);

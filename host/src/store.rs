@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use driver_vfio::{DmaRegion, Iova, QueuePairRequest, Ring};
 use warpstore_device::parts::line_cache::{LineTable, ReadOrder};
 use warpstore_device::parts::nvme_queue::{self, QueueDesc, Shape};
-use warpstore_device::parts::simt::{Device, Native, NativeCells, System};
+use warpstore_device::parts::simt::{Device, Native, NativeCells};
 use warpstore_device::{
     ErrorRecord, ErrorRing, LIST_BYTES, PAGE_BYTES, PendingCommand, Pool, SsdDesc, StoreDesc,
     StripeMap,
@@ -40,6 +40,7 @@ pub(crate) struct StoreMemory {
 /// Allocates and maps; collects what has to live as long as the store.
 struct Builder<'a> {
     runner: &'a Runner,
+    config: &'a Configuration,
     ssds: &'a [Ssd],
     owned: Vec<Buffer>,
 }
@@ -49,17 +50,18 @@ impl StoreMemory {
     pub(crate) fn build(
         runner: &Runner,
         config: &Configuration,
-        ssds: &mut [Ssd],
+        ssds: &[Ssd],
         lanes: u64,
     ) -> Result<Self, Error> {
         let shape = Shape::new(config.depth, config.in_flight)
             .map_err(|error| Error::Configuration(error.to_string()))?;
-        let queues = create_queues(runner, config, ssds, shape)?;
         let mut builder = Builder {
             runner,
+            config,
             ssds,
-            owned: queues.owned,
+            owned: Vec::new(),
         };
+        let queues = builder.create_queues(shape)?;
         let map = StripeMap {
             unit_lines: nonzero(config.stripe_bytes / u64::from(config.line_bytes))?,
             ssds: NonZeroU32::new(config.ssds).ok_or_else(no_ssd)?,
@@ -176,6 +178,51 @@ fn ssds_bytes(ssds: &[Ssd]) -> u64 {
 }
 
 impl Builder<'_> {
+    /// Creates the I/O queue pairs that kernels use, on every SSD.
+    fn create_queues(&mut self, shape: Shape) -> Result<Queues, Error> {
+        let config = self.config;
+        let sq_bytes = QueuePairRequest::sq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
+        let cq_bytes = QueuePairRequest::cq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
+        let layout = nvme_queue::Layout::with(shape, config.protocol);
+        let words_stride = words_stride(layout);
+        let queues = u64::from(config.queues);
+        let mut descs: Vec<QueueDesc> = Vec::new();
+        let mut all_words = Vec::new();
+        for ssd in self.ssds {
+            let rings = self.reachable(queues * (sq_bytes + cq_bytes))?;
+            let words = self.near(queues * words_stride)?;
+            let iova = map_for_all(std::slice::from_ref(ssd), &rings)?;
+            let marks = layout.mark_bytes();
+            let empty = vec![0xFFu8; (marks.end - marks.start) as usize];
+            for queue in 0..queues {
+                words.write((queue * words_stride + marks.start) as usize, &empty)?;
+                let ring = |offset| Ring {
+                    address: rings.address() + offset,
+                    iova: iova.plus(offset),
+                };
+                let first = queue * (sq_bytes + cq_bytes);
+                let request = QueuePairRequest {
+                    qid: queue as u16 + 1,
+                    entries: config.depth,
+                    sq: ring(first),
+                    cq: ring(first + sq_bytes),
+                };
+                let pair = ssd.driver().controller().create_queue_pair(request)?;
+                let private = words.address() + queue * words_stride;
+                descs.push(layout.describe(pair.qid, private, pair.rings));
+            }
+            self.owned.push(rings);
+            all_words.push(words);
+        }
+        let table = self.keep((descs.len() * size_of::<QueueDesc>()) as u64)?;
+        table.write(0, &descs)?;
+        Ok(Queues {
+            table: table.address(),
+            words: all_words,
+            layout,
+        })
+    }
+
     /// Memory next to the kernels that the caller keeps or hands to `owned`.
     fn near(&self, len: u64) -> Result<Buffer, Error> {
         self.runner.allocate(Place::Kernel, len as usize)
@@ -200,7 +247,7 @@ impl Builder<'_> {
         for (index, ssd) in ssds.iter().enumerate() {
             let desc = SsdDesc {
                 first_lba: 0,
-                nsid: 1,
+                nsid: ssd.nsid,
                 lba_shift: ssd.lba_shift,
             };
             buffer.write_plain(index * size, &desc)?;
@@ -212,7 +259,7 @@ impl Builder<'_> {
         let meta = self.words(lines)?;
         let owner = self.words(config.cache_lines)?;
         let hand = self.keep(128)?.cell(0);
-        let order = if config.strict {
+        let order = if config.strict || config.ssd.emulated().is_none() {
             ReadOrder::Strict
         } else {
             ReadOrder::Dependency
@@ -220,21 +267,28 @@ impl Builder<'_> {
         Ok(LineTable::new(meta, owner, hand, order, 0))
     }
 
+    /// Memory for kernels and SSDs.
+    fn reachable(&self, len: u64) -> Result<Buffer, Error> {
+        match self.config.ssd.emulated() {
+            Some(_) => self.near(len),
+            None => Buffer::dma(len as usize),
+        }
+    }
+
     /// `count` pieces of `bytes` bytes, with PRP lists, reachable for every SSD.
     fn pool(&mut self, count: u64, bytes: u32) -> Result<Pool, Error> {
         let total = (count * u64::from(bytes)).max(PAGE_BYTES);
-        let buffer = self.keep(total)?;
-        let (memory, cells) = (buffer.bytes(total), buffer.cells(0, total / 8));
+        let buffer = self.reachable(total)?;
         let mut pool = Pool {
-            memory,
-            iova: map_for_all(self.ssds, cells)?.0,
+            memory: buffer.bytes(total),
+            iova: map_for_all(self.ssds, &buffer)?.0,
             lists: 0,
             shift: bytes.ilog2(),
             count: count as u32,
         };
         let entries = pool.list_entries();
         if entries > 0 && count > 0 {
-            let lists = self.keep(count * LIST_BYTES)?;
+            let lists = self.reachable(count * LIST_BYTES)?;
             let stride = LIST_BYTES / 8;
             let mut words = vec![0u64; (count * stride) as usize];
             for piece in 0..count {
@@ -243,16 +297,17 @@ impl Builder<'_> {
                 }
             }
             lists.write(0, &words)?;
-            let cells = lists.cells(0, count * stride);
-            pool.lists = map_for_all(self.ssds, cells)?.0;
+            pool.lists = map_for_all(self.ssds, &lists)?.0;
+            self.owned.push(lists);
         }
+        self.owned.push(buffer);
         Ok(pool)
     }
 }
 
 /// Maps memory for every SSD, at the same IOVA.
-fn map_for_all(ssds: &[Ssd], cells: NativeCells<u64, System>) -> Result<Iova, Error> {
-    let region = DmaRegion::from(cells);
+fn map_for_all(ssds: &[Ssd], buffer: &Buffer) -> Result<Iova, Error> {
+    let region = DmaRegion::from(buffer.dma_cells());
     let mut first = None;
     for ssd in ssds {
         let iova = ssd.backing.map_dma(region).map_err(|error| {
@@ -277,57 +332,4 @@ struct Queues {
     table: u64,
     words: Vec<Buffer>,
     layout: nvme_queue::Layout,
-    owned: Vec<Buffer>,
-}
-
-fn create_queues(
-    runner: &Runner,
-    config: &Configuration,
-    ssds: &mut [Ssd],
-    shape: Shape,
-) -> Result<Queues, Error> {
-    let near = |len: u64| runner.allocate(Place::Kernel, len as usize);
-    let sq_bytes = QueuePairRequest::sq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
-    let cq_bytes = QueuePairRequest::cq_bytes(config.depth).next_multiple_of(PAGE_BYTES);
-    let layout = nvme_queue::Layout::with(shape, config.protocol);
-    let words_stride = words_stride(layout);
-    let queues = u64::from(config.queues);
-    let mut descs: Vec<QueueDesc> = Vec::new();
-    let (mut owned, mut all_words) = (Vec::new(), Vec::new());
-    for ssd in ssds.iter_mut() {
-        let rings_bytes = queues * (sq_bytes + cq_bytes);
-        let rings = near(rings_bytes)?;
-        let words = near(queues * words_stride)?;
-        let iova = map_for_all(std::slice::from_ref(ssd), rings.cells(0, rings_bytes / 8))?;
-        let marks = layout.mark_bytes();
-        let empty = vec![0xFFu8; (marks.end - marks.start) as usize];
-        for queue in 0..queues {
-            words.write((queue * words_stride + marks.start) as usize, &empty)?;
-            let ring = |offset| Ring {
-                address: rings.address() + offset,
-                iova: iova.plus(offset),
-            };
-            let first = queue * (sq_bytes + cq_bytes);
-            let pair = ssd.driver().create_queue_pair(QueuePairRequest {
-                qid: queue as u16 + 1,
-                entries: config.depth,
-                sq: ring(first),
-                cq: ring(first + sq_bytes),
-            })?;
-            let private = words.address() + queue * words_stride;
-            descs.push(layout.describe(pair.qid, private, pair.rings));
-        }
-        owned.push(rings);
-        all_words.push(words);
-    }
-    let table = near((descs.len() * size_of::<QueueDesc>()) as u64)?;
-    table.write(0, &descs)?;
-    let address = table.address();
-    owned.push(table);
-    Ok(Queues {
-        table: address,
-        words: all_words,
-        layout,
-        owned,
-    })
 }

@@ -171,8 +171,8 @@ fn a_dirty_line_of_another_ssd_gives_way() {
     // It was written to make room, and not by the flush.
     assert_eq!(session.stored::<u64>("numbers").unwrap()[0], 1);
     // The other line took its slot, and did not go round the cache.
-    let before = session.counts().unwrap().reads;
+    let before = session.counts().unwrap().unwrap().reads;
     session.launch(&read_one, config, (*numbers, 64)).unwrap();
-    assert_eq!(session.counts().unwrap().reads, before);
+    assert_eq!(session.counts().unwrap().unwrap().reads, before);
     session.finish().unwrap();
 }

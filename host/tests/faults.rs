@@ -10,7 +10,8 @@ use warpstore::device::parts::nvme_wire::Status;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, ErrorKind};
 use warpstore::{
-    Commands, Configuration, Error, Fault, Faults, Protocol, Rule, Session, SsdConfig, When,
+    Commands, Configuration, Error, Fault, Faults, Protocol, Rule, Session, SsdConfig, SsdSource,
+    When,
 };
 
 /// Elements of the array: 64 lines.
@@ -42,13 +43,17 @@ const PATIENT: Duration = Duration::from_secs(30);
 /// Where it cannot.
 const SHORT: Duration = Duration::from_millis(200);
 
+fn ssd(seed: u64, rules: Vec<Rule>) -> SsdSource {
+    SsdSource::Emulated(SsdConfig {
+        faults: Faults { seed, rules },
+        ..store::ssd()
+    })
+}
+
 fn configuration(rules: Vec<Rule>, timeout: Duration) -> Configuration {
     let well = store::configuration();
     Configuration {
-        ssd: SsdConfig {
-            faults: Faults { seed: 7, rules },
-            ..well.ssd
-        },
+        ssd: ssd(7, rules),
         depth: 16,
         timeout,
         ..well
@@ -81,7 +86,8 @@ impl Run {
     }
 
     fn succeeds(&self) {
-        let rules = &self.session.configuration().ssd.faults.rules;
+        let ssd = self.session.configuration().ssd.emulated();
+        let rules = &ssd.expect("they are emulated").faults.rules;
         if let Err(error) = &self.result {
             panic!("{rules:?}: {error}");
         }
@@ -268,8 +274,8 @@ fn a_mixture_ends_with_right_data_and_equal_counts() {
                 ..one_in(Fault::Delay(3_000_000), 20)
             },
         ];
-        let mut configuration = configuration(rules, PATIENT);
-        configuration.ssd.faults.seed = seed;
+        let mut configuration = configuration(Vec::new(), PATIENT);
+        configuration.ssd = ssd(seed, rules);
         configuration.ssds = 3;
         configuration.depth = [2, 4, 16, 64][seed as usize];
         configuration.mode = [CacheMode::Optimistic, CacheMode::None][seed as usize % 2];
@@ -278,7 +284,7 @@ fn a_mixture_ends_with_right_data_and_equal_counts() {
         let hits = run.hits();
         let (failed, _) = run.session.failed_commands().unwrap();
         assert_eq!(failed, hits[0], "seed {seed}");
-        assert_eq!(run.session.counts().unwrap().errors, hits[0]);
+        assert_eq!(run.session.counts().unwrap().unwrap().errors, hits[0]);
         for (total, hits) in total.iter_mut().zip(hits) {
             *total += hits;
         }

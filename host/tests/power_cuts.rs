@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use warpstore::device::prelude::*;
-use warpstore::{Configuration, Medium, Session, SsdConfig};
+use warpstore::{Configuration, Medium, Session, SsdConfig, SsdSource};
 
 /// Elements of the array: 32 lines, four times what the cache holds.
 const ELEMENTS: u64 = 32 * 64;
@@ -24,14 +24,14 @@ fn stamp(numbers: ArrayMut<u64>, round: u64) -> Result<(), IoError> {
 fn configuration(path: &Path) -> Configuration {
     let small = store::configuration();
     Configuration {
-        ssd: SsdConfig {
+        ssd: SsdSource::Emulated(SsdConfig {
             medium: Medium::File {
                 path: path.to_owned(),
                 overwrite: false,
             },
             volatile_write_cache: true,
-            ..small.ssd
-        },
+            ..store::ssd()
+        }),
         depth: 16,
         timeout: Duration::from_millis(200),
         ..small

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use warpstore::device::parts::nvme_wire::Status;
 use warpstore::device::prelude::*;
-use warpstore::{Commands, Configuration, Fault, Faults, Rule, Session, SsdConfig, When};
+use warpstore::{
+    Commands, Configuration, Fault, Faults, Rule, Session, SsdConfig, SsdSource, When,
+};
 
 /// Elements of a line.
 const PER_LINE: u64 = 128;
@@ -60,10 +62,10 @@ fn write_whole(n: ArrayMut<u32>, line: u64, times: u64, ended: Atomics<u64>) {
 fn configuration(rules: Vec<Rule>) -> Configuration {
     let well = store::configuration();
     Configuration {
-        ssd: SsdConfig {
+        ssd: SsdSource::Emulated(SsdConfig {
             faults: Faults { seed: 7, rules },
-            ..well.ssd
-        },
+            ..store::ssd()
+        }),
         ssds: 2,
         queues: 1,
         depth: 16,

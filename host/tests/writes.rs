@@ -12,7 +12,7 @@ use warpstore::device::counted::{Bam, BamReuse, Counted, Naive, Reader};
 use warpstore::device::launch::Kernel;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Medium, Protocol, Session, SsdConfig, Target};
+use warpstore::{Configuration, Medium, Protocol, Session, SsdConfig, SsdSource, Target};
 
 const LANES: u64 = 64;
 
@@ -237,7 +237,7 @@ fn run_by<K: Kernel<Args = <run_program as Kernel>::Args>>(kernel: &K, case: &Ca
     assert_eq!(session.stored::<u64>("numbers").unwrap(), oracle.numbers);
     assert_eq!(session.stored::<u32>("sums").unwrap(), oracle.sums);
     assert_eq!(
-        session.counts().unwrap().flushes,
+        session.counts().unwrap().unwrap().flushes,
         u64::from(case.configuration.ssds),
         "every SSD is flushed, once"
     );
@@ -307,7 +307,7 @@ fn lines_are_written_without_being_read() {
         session.launch(&vector_add, config, (a, b, c)).unwrap();
         session.flush().unwrap();
         assert_eq!(session.stored::<u32>("c").unwrap(), sum, "seed {seed}");
-        let counts = session.counts().unwrap();
+        let counts = session.counts().unwrap().unwrap();
         assert!(
             touched || counts.writes == 16,
             "one write a line: {counts:?}"
@@ -335,7 +335,7 @@ fn a_whole_line_is_written_by_one_command() {
     let c = session.array_mut("c").unwrap();
     let config = session.fill(&count_up).unwrap();
     session.launch(&count_up, config, (c,)).unwrap();
-    let counts = session.counts().unwrap();
+    let counts = session.counts().unwrap().unwrap();
     assert_eq!((counts.reads, counts.writes), (0, 16));
     let expected: Vec<u32> = (0..2000).collect();
     assert_eq!(session.stored::<u32>("c").unwrap(), expected);
@@ -378,11 +378,11 @@ fn what_is_written_stays_in_the_cache_until_the_flush() {
     assert_eq!(session.stored::<u32>("c").unwrap()[5], 0);
     session.flush().unwrap();
     assert_eq!(session.stored::<u32>("c").unwrap()[5], 1);
-    let counts = session.counts().unwrap();
+    let counts = session.counts().unwrap().unwrap();
     assert_eq!((counts.writes, counts.flushes), (1, 1));
     // Clean lines are not written again.
     session.flush().unwrap();
-    let counts = session.counts().unwrap();
+    let counts = session.counts().unwrap().unwrap();
     assert_eq!((counts.writes, counts.flushes), (1, 2));
     session.finish().unwrap();
 }
@@ -409,13 +409,13 @@ fn replicas_are_not_written() {
 fn a_finished_session_leaves_everything_in_its_files() {
     let folder = tempfile::tempdir().unwrap();
     let configuration = |overwrite| Configuration {
-        ssd: SsdConfig {
+        ssd: SsdSource::Emulated(SsdConfig {
             medium: Medium::File {
                 path: folder.path().join("ssd.img"),
                 overwrite,
             },
-            ..configuration().ssd
-        },
+            ..store::ssd()
+        }),
         ssds: 3,
         ..configuration()
     };

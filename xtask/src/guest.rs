@@ -1,7 +1,7 @@
 //! `cargo xtask test qemu`: the driver over VFIO, in a Linux guest under QEMU.
 //!
 //! The guest is Debian's kernel, unpacked under `target/qemu/guest`, with an initramfs of busybox,
-//! the modules of VFIO, and two programs of ours with this machine's libraries. No root is needed,
+//! the modules of VFIO, and three programs of ours with this machine's libraries. No root is needed,
 //! and no virtualisation by the processor.
 
 use std::fs;
@@ -18,7 +18,9 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 /// The programs of the initramfs.
 const BUSYBOX: &str = "busybox-static";
 /// Our programs that the guest runs.
-const PROGRAMS: [&str; 2] = ["vfio-guest", "xtask"];
+const PROGRAMS: [&str; 3] = ["vfio-guest", "warpstore-bench", "xtask"];
+/// The graph that benches read, in the tree and in the guest.
+const GRAPH: &str = "tests/data/email-enron.el.gz";
 /// Modules that the guest loads, where its kernel has them as files.
 const MODULES: [&str; 6] = [
     "irqbypass",
@@ -46,6 +48,8 @@ pub fn run(args: &[String]) -> Result<()> {
         "--bins",
         "-p",
         "warpstore-qemu-tests",
+        "-p",
+        "warpstore-bench",
         "-p",
         "xtask",
     ]);
@@ -98,7 +102,10 @@ fn initramfs(folder: &Path, tree: &Path) -> Result<()> {
     )?;
     for program in PROGRAMS {
         let built = repo::target().join("debug").join(program);
-        install(&built, &root.join("bin").join(program))?;
+        let installed = root.join("bin").join(program);
+        install(&built, &installed)?;
+        // Most of a program is for debuggers, and the guest unpacks all of it into its memory.
+        repo::stdout_of(repo::command("strip").arg(&installed))?;
         let listing = repo::stdout_of(repo::command("ldd").arg(&built))?;
         for library in libraries(&listing) {
             install(
@@ -107,6 +114,7 @@ fn initramfs(folder: &Path, tree: &Path) -> Result<()> {
             )?;
         }
     }
+    install(&repo::root().join(GRAPH), &root.join(GRAPH))?;
     modules(&busybox, tree, &root.join("modules"))?;
     // busybox's cpio takes names from standard input; paths in the pipe are relative.
     let pack = "find . | \"$0\" cpio -o -H newc -R 0:0 >\"$1\"";

@@ -11,6 +11,17 @@ pub enum VfioError {
          of NVMe controllers"
     )]
     Address(String),
+    /// No bound controller is known by this name.
+    #[error(
+        "{name}: `cargo xtask bind` has bound no SSD with this serial number; bound to vfio-pci are: \
+         {bound}; name it by its PCI address if it was bound otherwise"
+    )]
+    Unknown {
+        /// The serial number.
+        name: String,
+        /// Addresses of what is bound.
+        bound: String,
+    },
     /// Nothing is there.
     #[error("{0}: there is no such PCI function; `cargo xtask doctor` lists NVMe controllers")]
     Absent(String),

@@ -12,20 +12,23 @@
 //! clears CC.EN when this one is gone and only then lets go of the device. Until then the kernel
 //! keeps memory pinned, and the IOMMU keeps the controller off everything else.
 //!
+//! When the kernel asks for the device back, `is_wanted_back` says so.
+//!
 //! Not here: interrupts (queues are polled), iommufd, hot-unplug (a BAR that vanishes under a
-//! mapping is a SIGBUS), and VFIO without an IOMMU, which is refused. Two controllers in one
-//! IOMMU group cannot be open at the same time.
+//! mapping is a SIGBUS), and VFIO without an IOMMU, which is refused. Controllers that are opened
+//! together share a container, and so may share an IOMMU group; others may not.
 
 mod config;
+mod domain;
 mod error;
 mod guardian;
 mod info;
 mod iova;
 mod memory;
 mod pci;
+mod request;
 mod sys;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
@@ -41,11 +44,12 @@ use warpstore_simt::{Native, NativeCell, Order, Platform, System};
 
 use crate::backing::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
 use config::Config;
+use domain::Domain;
 pub use error::VfioError;
 use guardian::Guardian;
-use iova::IovaSpace;
 pub use memory::{DmaMemory, PageSize};
-pub use pci::bound_controllers;
+pub use pci::{address_of, bound_controllers};
+use request::Request;
 use sys::Area;
 
 /// An NVMe controller behind VFIO.
@@ -59,9 +63,10 @@ pub struct Vfio {
     // device, which must be closed before it leaves its group.
     config: Config,
     bar: Bar,
-    _device: Device,
-    container: Arc<VfioContainer>,
-    space: Mutex<Space>,
+    device: Device,
+    domain: Arc<Domain>,
+    /// First IOVA and length of each mapping of this controller.
+    mapped: Mutex<Vec<(Iova, u64)>>,
 }
 
 /// The device as vfio-ioctls has it; None only while it is dropped.
@@ -69,6 +74,7 @@ struct Device {
     device: Option<VfioDevice>,
     /// Where sysfs has the function.
     sysfs: PathBuf,
+    request: Request,
 }
 
 /// BAR 0: the parts that may be mapped, and a slower way to the rest.
@@ -81,41 +87,47 @@ struct Bar {
     start: u64,
 }
 
-/// What is mapped where.
-struct Space {
-    free: IovaSpace,
-    /// Length of each mapping, by its first IOVA.
-    mapped: HashMap<u64, u64>,
-}
-
 impl Vfio {
     /// Opens the controller at a PCI address such as `0000:01:00.0`.
     ///
-    /// It is reset, and may use memory from then on; whatever ran on it before has ended.
+    /// # Errors
+    /// As [`Vfio::open_all`].
+    pub fn open(address: &str) -> Result<Self, VfioError> {
+        let mut opened = Self::open_all(&[address.to_owned()])?;
+        Ok(opened.pop().expect("one for each address"))
+    }
+
+    /// Opens the controllers at these PCI addresses, in this order. They share their mappings:
+    /// memory that is mapped for several of them has one IOVA, and counts once as locked memory.
+    ///
+    /// They are reset, and may use memory from then on; whatever ran on them before has ended.
     ///
     /// # Errors
     /// There is no such NVMe controller, it is not bound to vfio-pci, something else in its IOMMU
     /// group is in use, or the kernel refuses; the message says what to do.
-    pub fn open(address: &str) -> Result<Self, VfioError> {
-        let sysfs = pci::usable(Path::new("/"), address)?;
-        let fault =
-            |action, source: vfio_ioctls::VfioError| VfioError::kernel(address, action, &source);
-        let container = VfioContainer::new(None).map_err(|e| fault("open /dev/vfio/vfio", e))?;
+    pub fn open_all(addresses: &[String]) -> Result<Vec<Self>, VfioError> {
+        let name = addresses.first().map_or("", String::as_str);
+        let container = VfioContainer::new(None)
+            .map_err(|error| VfioError::kernel(name, "open /dev/vfio/vfio", &error))?;
         let container = Arc::new(container);
-        let ops: Arc<dyn VfioOps> = container.clone();
-        let device = VfioDevice::new(&sysfs, ops, true).map_err(|e| fault("open the device", e))?;
-        let device = Device {
-            device: Some(device),
-            sysfs,
-        };
-        let failed = |action| {
-            move |source| VfioError::System {
-                address: address.to_owned(),
-                action,
-                source,
-            }
-        };
+        let devices = addresses
+            .iter()
+            .map(|address| Device::attach(address, &container))
+            .collect::<Result<Vec<_>, _>>()?;
+        // What the IOMMUs in front of all of them translate.
+        let info =
+            sys::iommu_info(&container).map_err(failed(name, "ask for the IOMMU's ranges"))?;
+        let limits = info::parse(&info).ok_or_else(|| VfioError::NoRanges(name.into()))?;
+        let domain = Arc::new(Domain::new(container, &limits));
+        let devices = addresses.iter().zip(devices);
+        devices
+            .map(|(address, device)| Self::make_ready(address, device, &domain))
+            .collect()
+    }
 
+    /// Resets the controller and lets it use memory, with a guardian from before that on.
+    fn make_ready(address: &str, device: Device, domain: &Arc<Domain>) -> Result<Self, VfioError> {
+        let failed = |action| failed(address, action);
         let start = device.get_region_offset(VFIO_PCI_CONFIG_REGION_INDEX);
         let file = sys::duplicate(&device).map_err(failed("duplicate the device's descriptor"))?;
         let config = Config::new(file, start);
@@ -127,24 +139,28 @@ impl Vfio {
         config
             .enable()
             .map_err(failed("make the controller a bus master"))?;
-        let info = sys::iommu_info(&container).map_err(failed("ask for the IOMMU's ranges"))?;
-        let limits = info::parse(&info).ok_or_else(|| VfioError::NoRanges(address.into()))?;
         Ok(Self {
             address: address.to_owned(),
             guardian: Some(guardian),
             config,
             bar,
-            _device: device,
-            container,
-            space: Mutex::new(Space {
-                free: IovaSpace::new(&limits),
-                mapped: HashMap::new(),
-            }),
+            device,
+            domain: Arc::clone(domain),
+            mapped: Mutex::default(),
         })
     }
 
-    fn space(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mapped(&self) -> MutexGuard<'_, Vec<(Iova, u64)>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The error of a system call.
+fn failed(address: &str, action: &'static str) -> impl FnOnce(std::io::Error) -> VfioError {
+    move |source| VfioError::System {
+        address: address.to_owned(),
+        action,
+        source,
     }
 }
 
@@ -154,11 +170,26 @@ impl Drop for Vfio {
         self.guardian = None;
         // An error means that the function is gone, and nothing of it can use memory.
         let _ = self.config.disable();
-        let ranges: Vec<_> = self.space().mapped.drain().collect();
-        for (iova, bytes) in ranges {
+        for (iova, bytes) in std::mem::take(&mut *self.mapped()) {
             // What cannot be unmapped is unmapped when the container is closed.
-            let _ = self.container.vfio_dma_unmap(iova, bytes as usize);
+            let _ = self.domain.unmap(iova, bytes);
         }
+    }
+}
+
+impl Device {
+    /// Opens the function at `address`, as a member of `container`.
+    fn attach(address: &str, container: &Arc<VfioContainer>) -> Result<Self, VfioError> {
+        let sysfs = pci::usable(Path::new("/"), address)?;
+        let ops: Arc<dyn VfioOps> = container.clone();
+        let device = VfioDevice::new(&sysfs, ops, true)
+            .map_err(|error| VfioError::kernel(address, "open the device", &error))?;
+        let request = Request::arm(&device);
+        Ok(Self {
+            request: request.map_err(failed(address, "arm the device's request"))?,
+            device: Some(device),
+            sysfs,
+        })
     }
 }
 
@@ -175,11 +206,12 @@ impl Drop for Device {
         let Some(device) = self.device.take() else {
             return;
         };
-        if self.sysfs.join("iommu_group").exists() {
-            drop(device);
-        } else {
-            // vfio-ioctls would look the group up there, and panic.
+        if self.request.was_made() || !self.sysfs.join("iommu_group").exists() {
+            // Its place in sysfs is gone, or goes when the device is closed. vfio-ioctls would look
+            // the group up there, and panic.
             sys::close(device);
+        } else {
+            drop(device);
         }
     }
 }
@@ -284,29 +316,22 @@ impl Backing for Vfio {
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<Iova, BackingError> {
-        let (address, bytes) = (region.address(), region.bytes());
-        let mut space = self.space();
-        let iova = space.free.take(address, bytes)?;
-        let pinned = sys::map_dma(&self.container, iova, region);
-        if let Err(source) = pinned {
-            space.free.give_back(iova, bytes);
-            let before = space.mapped.values().sum();
-            return Err(memory::explain(source, bytes, before).into());
-        }
-        space.mapped.insert(iova, bytes);
-        Ok(Iova(iova))
+        let iova = self.domain.map(region)?;
+        self.mapped().push((iova, region.bytes()));
+        Ok(iova)
     }
 
     fn unmap_dma(&self, iova: Iova, len: u64) -> Result<(), BackingError> {
-        let mut space = self.space();
-        if space.mapped.get(&iova.0) != Some(&len) {
-            return Err(format!("{len} bytes at {:#x} are not mapped", iova.0).into());
-        }
-        // [VF-2] If this fails, the range stays taken.
-        self.container.vfio_dma_unmap(iova.0, len as usize)?;
-        space.mapped.remove(&iova.0);
-        space.free.give_back(iova.0, len);
+        let mut mapped = self.mapped();
+        let found = mapped.iter().position(|range| *range == (iova, len));
+        let index = found.ok_or_else(|| format!("{len} bytes at {:#x} are not mapped", iova.0))?;
+        self.domain.unmap(iova, len)?;
+        mapped.swap_remove(index);
         Ok(())
+    }
+
+    fn is_wanted_back(&self) -> bool {
+        self.device.request.was_made()
     }
 
     fn reset(&self) -> Result<(), BackingError> {

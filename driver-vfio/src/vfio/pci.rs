@@ -12,6 +12,9 @@ const DEVICES: &str = "sys/bus/pci/devices";
 const VFIO: &str = "vfio-pci";
 /// The base class and subclass of bridges, which may share a group.
 const BRIDGE: &str = "0x0604";
+/// Where `cargo xtask bind` leaves, in a file with a controller's address for a name, the serial
+/// number that the kernel does not know any more (`xtask/src/ssd/bind.rs`).
+const RECORDS: &str = "run/warpstore";
 
 /// Addresses of the NVMe controllers that are bound to vfio-pci, ascending.
 pub fn bound_controllers() -> Vec<String> {
@@ -28,6 +31,33 @@ fn bound(system: &Path) -> Vec<String> {
         .collect();
     addresses.sort();
     addresses
+}
+
+/// The PCI address of the controller that is called by its address or, as `cargo xtask bind` has
+/// recorded it, by its serial number. Whether it has that number, it must say itself.
+///
+/// # Errors
+/// No controller with that serial number was bound.
+pub fn address_of(name: &str) -> Result<String, VfioError> {
+    address_on(Path::new("/"), name)
+}
+
+fn address_on(system: &Path, name: &str) -> Result<String, VfioError> {
+    if is_address(name) {
+        return Ok(name.to_owned());
+    }
+    let bound = bound(system);
+    let has_it = |address: &&String| {
+        fs::read_to_string(system.join(RECORDS).join(address)).is_ok_and(|text| text.trim() == name)
+    };
+    let found = bound.iter().find(has_it).cloned();
+    found.ok_or_else(|| VfioError::Unknown {
+        name: name.to_owned(),
+        bound: match bound[..] {
+            [] => "none".to_owned(),
+            _ => bound.join(", "),
+        },
+    })
 }
 
 /// The folder of the controller at `address`, if VFIO can open it.
@@ -167,6 +197,25 @@ mod tests {
         let system = System::new();
         assert!(system.usable(SSD).unwrap().ends_with(SSD));
         assert_eq!(bound(system.0.path()), [SSD]);
+    }
+
+    #[test]
+    fn a_serial_number_leads_to_the_bound_controller_that_was_recorded_with_it() {
+        let system = System::new();
+        let find = |name| address_on(system.0.path(), name).map_err(|error| error.to_string());
+        let unknown = find("S1").unwrap_err();
+        assert!(
+            unknown.contains("bound to vfio-pci are: 0000:01:00.0"),
+            "{unknown}"
+        );
+        let records = system.0.path().join(RECORDS);
+        fs::create_dir_all(&records).unwrap();
+        fs::write(records.join(SSD), "S1\n").unwrap();
+        // Of one that has gone back to the kernel.
+        fs::write(records.join("0000:09:00.0"), "S2").unwrap();
+        assert_eq!(find("S1").as_deref(), Ok(SSD));
+        assert!(find("S2").is_err() && find("").is_err());
+        assert_eq!(find("0000:07:00.0").as_deref(), Ok("0000:07:00.0"));
     }
 
     #[test]

@@ -132,7 +132,7 @@ pub(super) fn duplicate(device: &VfioDevice) -> io::Result<File> {
     Ok(File::from(borrowed.try_clone_to_owned()?))
 }
 
-/// Closes a device whose place in sysfs is gone.
+/// Closes a device whose place in sysfs is gone, or about to go; its container stays open.
 pub(super) fn close(device: VfioDevice) {
     let raw = device.as_raw_fd();
     std::mem::forget(device);

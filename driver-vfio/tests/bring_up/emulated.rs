@@ -1,105 +1,16 @@
 //! Bring-up against the emulated controller.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use driver_vfio::{
-    Backing, Controller, Deadlines, DmaRegion, Enabled, Error, Model, Namespace, QueuePairRequest,
-    Ring,
-};
-use nvme_model::{Configuration, Media, Profile, Serving};
+use driver_vfio::{Backing, DmaRegion, Error, Namespace};
+use nvme_model::Configuration;
 use nvme_wire::regs::{Cap, Cc, offset};
 use nvme_wire::{Sqe, Status};
 use warpstore_simt::{Cell, Cells, Order};
 
 use crate::faulty::{Faulty, Symptom};
-use crate::memory::{Admin, Submitter, Words};
-
-/// An SSD's, but removal is believed sooner.
-const DEADLINES: Deadlines = Deadlines {
-    removed: Duration::from_millis(20),
-    ..Deadlines::SSD
-};
-
-fn configuration() -> Configuration {
-    let namespace = |lbas, lba_bytes| nvme_model::Namespace { lbas, lba_bytes };
-    Configuration {
-        serial: "WS-0001".into(),
-        model: "bring-up".into(),
-        namespaces: vec![
-            namespace(64, 512),
-            namespace(32, 4096),
-            namespace(1000, 512),
-        ],
-        mdts: 5,
-        queue_entries: 64,
-        dstrd: 1,
-        to: 4,
-        queues: 3,
-        profile: Profile::IDEAL,
-        volatile_write_cache: true,
-        faults: nvme_model::Faults::none(),
-    }
-}
-
-/// An emulated controller and the thread that serves it.
-struct Rig {
-    _serving: Serving,
-    model: Arc<nvme_model::Controller>,
-    backing: Arc<Model>,
-}
-
-impl Rig {
-    fn new(configuration: Configuration) -> Self {
-        let media = Media::ram(configuration.media_bytes().unwrap()).unwrap();
-        let model = nvme_model::Controller::new(configuration, media, None, None).unwrap();
-        let model = Arc::new(model);
-        let serving = Serving::start(vec![model.clone()], 1).unwrap();
-        Self {
-            _serving: serving,
-            backing: Arc::new(Model::new(model.clone())),
-            model,
-        }
-    }
-
-    fn enable(&self, io_queues: u16) -> Controller<Enabled> {
-        bring_up(self.backing.clone(), io_queues).unwrap()
-    }
-
-    fn cc(&self) -> Cc {
-        Cc::from_bits(self.model.read32(offset::CC))
-    }
-}
-
-fn bring_up(backing: Arc<dyn Backing>, io_queues: u16) -> Result<Controller<Enabled>, Error> {
-    let controller = Controller::open(backing, DEADLINES)?;
-    let memory = Admin::new(controller.admin_bytes());
-    controller.enable(memory, io_queues)
-}
-
-/// A request for a queue pair whose rings lie in `memory`, which is mapped.
-fn request(memory: &Words, qid: u16, entries: u32) -> QueuePairRequest {
-    let [sq, cq] = [0, 4096].map(|offset| {
-        let address = DmaRegion::from(memory.cells()).address() + offset;
-        Ring {
-            address,
-            iova: driver_vfio::Iova(address),
-        }
-    });
-    QueuePairRequest {
-        qid,
-        entries,
-        sq,
-        cq,
-    }
-}
-
-/// Two zeroed pages, for rings of up to 64 entries.
-fn rings() -> Words {
-    let memory = Words::new(2 * 4096 / 8);
-    memory.zero();
-    memory
-}
+use crate::memory::{Submitter, Words};
+use crate::rig::{Rig, bring_up, configuration, request, rings};
 
 #[test]
 fn what_the_controller_says_arrives() {

@@ -1,12 +1,14 @@
-//! Bring-up, admin queue and shutdown: against a controller made of registers alone, and against
+//! Bring-up, admin queue, block I/O and shutdown: against a controller made of registers alone, and against
 //! the emulated controller, with and without faults.
 
 mod answering;
+mod block_io;
 mod emulated;
 mod faulty;
 mod memory;
 mod odd;
 mod registers;
+mod rig;
 mod stubborn;
 
 use std::time::Duration;

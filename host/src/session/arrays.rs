@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::Session;
 use crate::Error;
+use crate::ssd::Ssd;
 
 /// The arrays that lie on the store.
 #[derive(Default)]
@@ -20,17 +21,21 @@ pub(super) struct Arrays {
 impl Session {
     /// Writes `elements` to the SSDs as a new array.
     ///
-    /// The media are loaded directly, before anybody reads them, not by commands.
+    /// The media of emulated SSDs are loaded directly, before anybody reads them; to real SSDs it is
+    /// written by commands, and flushed.
     ///
     /// # Errors
-    /// There is an array of that name, or the SSDs are full.
+    /// There is an array of that name, or the SSDs are full; or a real SSD may not be written, or
+    /// fails a command.
     pub fn create_array<T: Element>(&self, name: &str, elements: &[T]) -> Result<Array<T>, Error> {
         self.add_array::<T>(name, elements.len() as u64, |first| {
-            let line_bytes = self.config.line_bytes as usize;
-            let lines = (first..).zip(elements.as_bytes().chunks(line_bytes));
-            lines
-                .into_iter()
-                .try_for_each(|(line, chunk)| self.load_line(line, chunk))
+            let bytes = elements.as_bytes();
+            (0..).zip(&self.ssds).try_for_each(|(index, ssd)| {
+                let lines = (first..).zip(bytes.chunks(self.config.line_bytes as usize));
+                ssd.load(
+                    lines.filter_map(|(line, part)| Some((self.offset_on(index, line)?, part))),
+                )
+            })
         })
     }
 
@@ -93,18 +98,11 @@ impl Session {
         }
     }
 
-    /// Puts the bytes of one line on its SSD, or on every SSD that has a copy.
-    fn load_line(&self, line: u64, bytes: &[u8]) -> Result<(), Error> {
-        let line_bytes = u64::from(self.config.line_bytes);
-        let copies = match self.config.layout {
-            Layout::Stripe => 1,
-            Layout::Replicate => self.config.ssds,
-        };
-        for reader in 0..copies {
-            let place = self.store.desc.map.place(line, reader);
-            self.ssds[place.ssd as usize].load(place.line * line_bytes, bytes)?;
-        }
-        Ok(())
+    /// Where SSD `ssd` has a line, in bytes of its namespace, if it has it.
+    fn offset_on(&self, ssd: u32, line: u64) -> Option<u64> {
+        // Of replicas, each reader has a copy.
+        let place = self.store.desc.map.place(line, ssd);
+        (place.ssd == ssd).then(|| place.line * u64::from(self.config.line_bytes))
     }
 
     /// The array `name`, to be written too.
@@ -116,8 +114,9 @@ impl Session {
         Ok(ArrayMut::new(self.array(name)?))
     }
 
-    /// Refuses to write replicas.
+    /// Refuses to write replicas, and SSDs that are only read.
     pub(super) fn check_writable(&self, what: &str) -> Result<(), Error> {
+        self.ssds.iter().try_for_each(Ssd::check_writable)?;
         if self.config.layout == Layout::Replicate && self.config.ssds > 1 {
             return Err(Error::Configuration(format!(
                 "{what} is for writing, and the store lies on {} replicas, which kernels only read: \
@@ -129,10 +128,11 @@ impl Session {
     }
 
     /// The elements of array `name` as they are on the SSDs' media now: without what is in the
-    /// cache only, see [`Session::flush`]. The media are read directly, not by commands.
+    /// cache only, see [`Session::flush`]. The media of emulated SSDs are read directly, real SSDs by
+    /// commands.
     ///
     /// # Errors
-    /// As [`Session::array`]; the SSDs have no media; or the copy from the GPU fails.
+    /// As [`Session::array`]; the SSDs have no media; the copy from the GPU fails; or a command does.
     pub fn stored<T: Element>(&self, name: &str) -> Result<Vec<T>, Error> {
         self.array::<T>(name)?;
         let (first, len, _) = {
@@ -141,11 +141,16 @@ impl Session {
         };
         let mut elements = vec![T::new_zeroed(); len as usize];
         let line_bytes = self.config.line_bytes as usize;
-        let bytes = elements.as_mut_bytes();
-        for (line, chunk) in (first..).zip(bytes.chunks_mut(line_bytes)) {
-            let place = self.store.desc.map.place(line, 0);
-            let offset = place.line * line_bytes as u64;
-            self.ssds[place.ssd as usize].stored(offset, chunk)?;
+        // Of replicas, the first has all.
+        let readers = match self.config.layout {
+            Layout::Stripe => &self.ssds[..],
+            Layout::Replicate => &self.ssds[..1],
+        };
+        for (index, ssd) in (0..).zip(readers) {
+            let lines = (first..).zip(elements.as_mut_bytes().chunks_mut(line_bytes));
+            ssd.stored(
+                lines.filter_map(|(line, part)| Some((self.offset_on(index, line)?, part))),
+            )?;
         }
         Ok(elements)
     }

@@ -7,6 +7,7 @@ use warpstore_device::parts::simt::Native;
 use super::Session;
 use crate::Error;
 use crate::runner::Runner;
+use crate::ssd::Ssd;
 
 impl Session {
     /// Cuts the power of every SSD, from any thread, while kernels run. What was not flushed of a
@@ -15,17 +16,24 @@ impl Session {
     /// open another session on the media.
     ///
     /// # Errors
-    /// A GPU serves the SSDs: only those that host threads serve can lose their power.
+    /// A GPU serves the SSDs, or they are real: only those that host threads serve can lose their
+    /// power.
     pub fn power_cut(&self, seed: Option<u64>) -> Result<(), Error> {
         self.needs_host_threads("cutting the power of SSDs")?;
         for ssd in &self.ssds {
-            ssd.model.power_cut(seed);
+            let emulated = ssd.emulated().ok_or_else(|| {
+                let name = ssd.backing.name();
+                Error::Configuration(format!(
+                    "{name} is a real SSD, whose power nobody cuts here"
+                ))
+            })?;
+            emulated.model.power_cut(seed);
         }
         Ok(())
     }
 
     /// How often each rule of [`SsdConfig::faults`](crate::SsdConfig::faults) has hit, all SSDs
-    /// together.
+    /// together. Real SSDs have no such rules.
     ///
     /// # Errors
     /// The copy from the GPU fails.
@@ -33,9 +41,14 @@ impl Session {
         if let Some(resident) = &self.resident {
             resident.report(&self.ssds)?;
         }
-        let mut sum = vec![0; self.config.ssd.faults.rules.len()];
-        for ssd in &self.ssds {
-            for (sum, hits) in sum.iter_mut().zip(ssd.model.faults()) {
+        let rules = self
+            .config
+            .ssd
+            .emulated()
+            .map_or(0, |each| each.faults.rules.len());
+        let mut sum = vec![0; rules];
+        for emulated in self.ssds.iter().filter_map(Ssd::emulated) {
+            for (sum, hits) in sum.iter_mut().zip(emulated.model.faults()) {
                 *sum += hits;
             }
         }

@@ -4,20 +4,25 @@
 use std::time::Duration;
 
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Protocol, SsdConfig, Target};
+use warpstore::{Configuration, Faults, Medium, Profile, Protocol, SsdConfig, SsdSource, Target};
 
-/// One SSD of 1 MiB in memory, 64 lanes, 2 queues of 64 entries, 8 lines of 512 bytes.
+/// An SSD of 1 MiB in memory.
+pub fn ssd() -> SsdConfig {
+    SsdConfig {
+        profile: Profile::IDEAL,
+        medium: Medium::Near,
+        lba_bytes: 512,
+        bytes: 1 << 20,
+        volatile_write_cache: false,
+        faults: Faults::none(),
+    }
+}
+
+/// One such SSD, 64 lanes, 2 queues of 64 entries, 8 lines of 512 bytes.
 pub fn configuration() -> Configuration {
     Configuration {
         target: Target::Threads { lanes: 64 },
-        ssd: SsdConfig {
-            profile: Profile::IDEAL,
-            medium: Medium::Near,
-            lba_bytes: 512,
-            bytes: 1 << 20,
-            volatile_write_cache: false,
-            faults: Faults::none(),
-        },
+        ssd: SsdSource::Emulated(ssd()),
         ssds: 1,
         layout: Layout::Stripe,
         stripe_bytes: 512,

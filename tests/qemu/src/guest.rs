@@ -2,12 +2,14 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::qemu;
@@ -23,6 +25,8 @@ const FIRST_SLOT: u8 = 4;
 /// Huge pages are enough for one run over one controller.
 const KERNEL: &str = "console=ttyS0 intel_iommu=on panic=-1 quiet cryptomgr.notests \
                       no_timer_check hugepages=40";
+/// What a guest prints when its first controller shall be unplugged, if that can be.
+pub const UNPLUG_NOW: &str = "UNPLUG NOW";
 /// What QEMU logs: CC.EN is set, CC.EN is cleared.
 const STARTED: &str = "pci_nvme_mmio_start_success";
 const STOPPED: &str = "pci_nvme_mmio_stopped";
@@ -75,9 +79,21 @@ impl Guest {
         for (slot, setup) in (FIRST_SLOT..).zip(setups) {
             command.args(setup.arguments(slot, folder.path())?);
         }
+        let monitor = folder.path().join("monitor");
+        command
+            .arg("-qmp")
+            .arg(format!("unix:{},server=on,wait=off", monitor.display()));
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(folder.path().join("errors"))?);
-        let ended = wait(command.spawn()?)?;
+        let mut qemu = command.spawn()?;
+        if setups.iter().any(|setup| setup.hot_plug)
+            && let Err(error) = unplug(&mut qemu, &serial, &monitor)
+        {
+            qemu.kill()?;
+            qemu.wait()?;
+            return Err(error);
+        }
+        let ended = wait(qemu)?;
         let text =
             |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let serial = text(&serial)?;
@@ -106,6 +122,35 @@ impl Ended {
         let last = self.log.lines().rfind(changes);
         self.log.contains(STARTED) && last.is_some_and(|line| line.contains(STOPPED))
     }
+}
+
+/// Unplugs the first controller when the guest says so, as an operator does who asks first.
+fn unplug(qemu: &mut Child, serial: &Path, monitor: &Path) -> io::Result<()> {
+    let begin = Instant::now();
+    let asked = || fs::read_to_string(serial).is_ok_and(|text| text.contains(UNPLUG_NOW));
+    while !asked() {
+        if begin.elapsed() > LIMIT || qemu.try_wait()?.is_some() {
+            // Its output tells why.
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10));
+    }
+    let mut stream = UnixStream::connect(monitor)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let remove = json!({"execute": "device_del", "arguments": {"id": format!("n{FIRST_SLOT}")}});
+    for command in [json!({"execute": "qmp_capabilities"}), remove] {
+        stream.write_all(command.to_string().as_bytes())?;
+        // Whoever closes the connection before the answer takes the command back.
+        let answer = lines.find(|line| {
+            let answers = |text: &String| text.contains("\"return\"") || text.contains("\"error\"");
+            line.as_ref().map_or(true, answers)
+        });
+        if !answer.is_some_and(|line| line.is_ok_and(|text| text.contains("\"return\""))) {
+            return Err(io::Error::other(format!("QEMU refuses {command}")));
+        }
+    }
+    Ok(())
 }
 
 /// Waits for QEMU to end, and ends it if it takes too long; false if so.

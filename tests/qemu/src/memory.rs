@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use driver_vfio::{ADMIN_PRIVATE_WORDS, AdminCells, AdminMemory, DmaRegion, QueuePair};
+use driver_vfio::{DmaRegion, QUEUE_PRIVATE_WORDS, QueueCells, QueueMemory, QueuePair};
 use nvme_queue::{Completion, Finish, Layout, Patience, Queue, Shape};
 use nvme_wire::{Sqe, Status};
 use warpstore_simt::{
@@ -117,20 +117,20 @@ impl Admin {
         let junk = || AtomicU64::new(u64::MAX);
         Arc::new(Self {
             shared,
-            private: (0..ADMIN_PRIVATE_WORDS).map(|_| junk()).collect(),
+            private: (0..QUEUE_PRIVATE_WORDS).map(|_| junk()).collect(),
             flags: [AtomicU32::new(1), AtomicU32::new(0)],
         })
     }
 }
 
-impl AdminMemory for Admin {
-    fn cells(&self) -> AdminCells {
+impl QueueMemory for Admin {
+    fn cells(&self) -> QueueCells {
         let private = self.private.as_ptr().cast_mut().cast();
         let flag = |index: usize| self.flags[index].as_ptr();
-        AdminCells {
+        QueueCells {
             shared: self.shared.cells(),
             // SAFETY: the vector's atomics, which live as long as `self`; the driver keeps it.
-            private: unsafe { NativeCells::<_, Device>::new(private, ADMIN_PRIVATE_WORDS) },
+            private: unsafe { NativeCells::<_, Device>::new(private, QUEUE_PRIVATE_WORDS) },
             // SAFETY: as for private.
             dead: unsafe { NativeCell::new(flag(0)) },
             // SAFETY: as for private.

@@ -17,6 +17,8 @@ pub struct Setup {
     pub mdts: u8,
     /// Its namespaces.
     pub namespaces: Vec<Namespace>,
+    /// Whether it is in a slot of which it can be unplugged.
+    pub hot_plug: bool,
 }
 
 /// A namespace, kept in a file.
@@ -51,6 +53,7 @@ impl Default for Setup {
             queues: 1,
             mdts: 7,
             namespaces: vec![Namespace::new(1, 16 << 20, 9)],
+            hot_plug: false,
         }
     }
 }
@@ -63,11 +66,18 @@ impl Setup {
             queues,
             mdts,
             namespaces,
+            hot_plug,
         } = self;
-        let device = format!(
-            "nvme,id=n{slot},serial={serial},max_ioqpairs={queues},mdts={mdts},addr={slot:#x}"
-        );
-        let mut arguments = vec!["-device".to_owned(), device];
+        let mut place = format!("addr={slot:#x}");
+        let mut arguments = Vec::new();
+        if *hot_plug {
+            let port = format!("pcie-root-port,id=p{slot},slot={slot},{place}");
+            arguments.extend(["-device".to_owned(), port]);
+            place = format!("bus=p{slot}");
+        }
+        let device =
+            format!("nvme,id=n{slot},serial={serial},max_ioqpairs={queues},mdts={mdts},{place}");
+        arguments.extend(["-device".to_owned(), device]);
         for namespace in namespaces {
             let image = self.image(folder, namespace.nsid);
             File::create(&image)?.set_len(namespace.bytes)?;
@@ -81,13 +91,14 @@ impl Setup {
         folder.join(format!("{}-{nsid}", self.serial))
     }
 
-    /// The setup, but for faults and properties, as one word: what a guest is told.
+    /// The setup, but for faults, properties and slot, as one word: what a guest is told.
     pub fn to_word(&self) -> String {
         let Self {
             serial,
             queues,
             mdts,
             namespaces,
+            ..
         } = self;
         let mut word = format!("{serial}:{queues}:{mdts}");
         for ns in namespaces {
@@ -115,6 +126,7 @@ impl Setup {
             queues: queues.parse().ok()?,
             mdts: mdts.parse().ok()?,
             namespaces: fields.map(namespace).collect::<Option<_>>()?,
+            hot_plug: false,
         })
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use driver_vfio::{
-    Backing, Controller, Deadlines, Enabled, Iova, Namespace, QueuePair, QueuePairRequest, Ring,
+    Access, Backing, BlockIo, Controller, Deadlines, Enabled, Iova, Namespace, QueuePair,
+    QueuePairRequest, Ring,
 };
 use warpstore_simt::{Cell, Cells, Order};
 
@@ -97,6 +98,20 @@ impl Site {
             iova: iova.unwrap_or_else(|error| panic!("{error}")),
             backing: Arc::clone(&self.backing),
         }
+    }
+
+    /// Block I/O of the driver's own.
+    ///
+    /// # Panics
+    /// If it cannot be opened.
+    pub fn block_io<'c>(
+        &self,
+        controller: &'c mut Controller<Enabled>,
+        nsid: u32,
+        access: Access,
+    ) -> BlockIo<&'c mut Controller<Enabled>> {
+        let memory = Admin::sharing((self.allocate)(controller.block_io_bytes()));
+        BlockIo::open(controller, nsid, access, memory).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A request for a pair, and the memory of its rings, which must stay until it is deleted.

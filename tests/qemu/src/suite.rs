@@ -2,7 +2,7 @@
 //!
 //! Each case brings the controller up and leaves it disabled. Blocks are overwritten.
 
-use driver_vfio::{Controller, Enabled, Error, Namespace, NamespaceFault};
+use driver_vfio::{Access, Controller, Enabled, Error, Namespace, NamespaceFault};
 use nvme_wire::{Sqe, Status};
 
 use crate::memory::Submitter;
@@ -19,7 +19,7 @@ const BLOCK_WORDS: u64 = 512 / 8;
 type Case = (&'static str, fn(&Site));
 
 /// All cases, in the order in which they run.
-pub const CASES: [Case; 9] = [
+pub const CASES: [Case; 10] = [
     ("the controller says what it was made as", identity),
     ("namespaces have their formats", formats),
     ("queue pairs are granted up to what both want", grants),
@@ -27,6 +27,7 @@ pub const CASES: [Case; 9] = [
     ("rings wrap", wraps),
     ("every queue pair works", pairs),
     ("many commands are in flight", in_flight),
+    ("block I/O moves any number of blocks", block_io),
     ("what cannot be is refused and harms nothing", refusals),
     ("the controller comes up again after every end", lives),
 ];
@@ -272,6 +273,46 @@ fn in_flight(site: &Site) {
         assert_eq!(data.get(word), expected(word), "word {word}");
     }
     end(controller);
+}
+
+/// The driver's own reads and writes, of more than one round of commands and of less than one.
+fn block_io(site: &Site) {
+    let mut controller = site.enable(1);
+    for namespace in site.namespaces(&mut controller) {
+        let mut io = site.block_io(&mut controller, namespace.nsid, Access::ReadWrite);
+        let block = 1usize << namespace.block_shift;
+        let most = (1 << 20) / block + 3;
+        for (lba, blocks) in [(0, 1), (11, 3), (5, 257), (2, most)] {
+            let bytes = content(namespace.nsid, lba, blocks * block);
+            io.write(lba, &bytes)
+                .unwrap_or_else(|error| panic!("{error}"));
+            let mut found = vec![0; bytes.len()];
+            io.read(lba, &mut found)
+                .unwrap_or_else(|error| panic!("{error}"));
+            assert!(found == bytes, "{blocks} blocks at {lba}");
+        }
+        io.flush().unwrap_or_else(|error| panic!("{error}"));
+        // Another way to the same blocks, which must not have moved.
+        let last = content(namespace.nsid, 2, most * block);
+        drop(io);
+        let (_, submitter, _rings) = site.pair(&mut controller, 1, 4);
+        let data = site.buffer(64 << 10);
+        let read = Sqe::read(namespace.nsid, 3, 0, data.iova.0, 0);
+        assert!(submitter.run(read).is_success());
+        for (index, word) in (0..).zip(last[block..2 * block].chunks_exact(8)) {
+            assert_eq!(data.get(index).to_le_bytes(), *word, "word {index}");
+        }
+        controller.delete_queue_pair(1).expect("the pair exists");
+    }
+    end(controller);
+}
+
+/// Bytes that belong from block `lba` of namespace `nsid` on.
+fn content(nsid: u32, lba: u64, bytes: usize) -> Vec<u8> {
+    let words = 0..bytes as u64 / 8;
+    words
+        .flat_map(|word| pattern(nsid, lba, word, 31).to_le_bytes())
+        .collect()
 }
 
 fn refusals(site: &Site) {

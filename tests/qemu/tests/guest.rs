@@ -1,13 +1,69 @@
 //! The driver over VFIO, in a guest: `cargo xtask test qemu`.
 
 use warpstore_qemu_tests::guest::{Ended, Guest};
-use warpstore_qemu_tests::setup::{Namespace, Setup};
+use warpstore_qemu_tests::setup::{Fault, Namespace, Setup};
 
 fn passes(task: &str, setups: &[Setup]) -> Option<Ended> {
     let ended = Guest::find()?.run(task, setups).unwrap();
     println!("{}", ended.serial);
     assert!(ended.passed());
     Some(ended)
+}
+
+/// Benches over both controllers, of which one has LBAs of 4096 bytes and small transfers; then the
+/// kernel's own driver finds what they put there.
+#[test]
+fn benches_answer_right_over_vfio() {
+    let first = Setup {
+        serial: "WS-A".into(),
+        queues: 64,
+        namespaces: vec![
+            Namespace::new(1, 16 << 20, 9),
+            Namespace::new(2, 16 << 20, 12),
+        ],
+        ..Setup::default()
+    };
+    let second = Setup {
+        serial: "WS-B".into(),
+        queues: 2,
+        mdts: 1,
+        namespaces: vec![
+            Namespace::new(3, 16 << 20, 12),
+            Namespace::new(7, 16 << 20, 9),
+        ],
+        ..Setup::default()
+    };
+    passes("bench", &[first, second]);
+}
+
+#[test]
+fn a_session_leaves_a_queue_pair_to_the_host() {
+    passes("queues", &[Setup::default()]);
+}
+
+#[test]
+fn errors_of_the_medium_end_benches_with_lba_and_status() {
+    let fault = |operation, sector| Fault { operation, sector };
+    let mut namespace = Namespace::new(1, 16 << 20, 9);
+    // In the edges, and beyond them; `bind` reads the first and the last mebibyte.
+    namespace.faults = vec![fault("read", 2501), fault("write", 4000)];
+    let setup = Setup {
+        namespaces: vec![namespace],
+        ..Setup::default()
+    };
+    passes("errors", &[Setup { queues: 2, ..setup }]);
+}
+
+#[test]
+fn an_ssd_that_is_unplugged_ends_the_bench_and_leaves() {
+    let setup = Setup {
+        queues: 2,
+        hot_plug: true,
+        ..Setup::default()
+    };
+    if let Some(ended) = passes("unplug", &[setup]) {
+        assert!(ended.controller_was_stopped());
+    }
 }
 
 /// The suite, and blocks that the kernel's own driver reads and writes in turn.
@@ -21,6 +77,7 @@ fn two_controllers_with_two_namespaces_each_conform() {
             Namespace::new(1, 16 << 20, 9),
             Namespace::new(2, 16 << 20, 12),
         ],
+        ..Setup::default()
     };
     let second = Setup {
         serial: "WS-B".into(),
@@ -30,6 +87,7 @@ fn two_controllers_with_two_namespaces_each_conform() {
             Namespace::new(3, 16 << 20, 12),
             Namespace::new(7, 16 << 20, 9),
         ],
+        ..Setup::default()
     };
     passes("conformance", &[first, second]);
 }

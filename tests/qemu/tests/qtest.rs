@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use driver_vfio::{BarOffset, Error, Iova, NamespaceFault, Registers};
+use driver_vfio::{Access, BarOffset, Error, Iova, NamespaceFault, Registers};
 use nvme_wire::admin::AdminOpcode;
 use nvme_wire::identify::PAGE_WORDS;
 use nvme_wire::regs::doorbell_offset;
@@ -171,6 +171,41 @@ fn errors_of_the_medium_reach_the_command_that_met_them() {
         let written = submitter.run_all(&commands(Sqe::write));
         expect(written, 5, Status::WRITE_FAULT);
     }
+    controller.shutdown().unwrap();
+}
+
+/// Block I/O names the command that failed by its blocks, and goes on.
+#[test]
+fn errors_of_the_medium_end_block_io_with_lba_and_status() {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let fault = |operation, sector| Fault { operation, sector };
+    let mut namespace = Namespace::new(1, 4 << 20, 9);
+    namespace.faults = vec![fault("read", 700), fault("write", 300)];
+    let setup = Setup {
+        namespaces: vec![namespace],
+        ..Setup::default()
+    };
+    let rig = Rig::new(&program, &setup);
+    let mut controller = rig.site.enable(1);
+    let mut io = rig.site.block_io(&mut controller, 1, Access::ReadWrite);
+    let mut bytes = vec![7; 1 << 20];
+    for (result, lba, code) in [
+        (io.read(0, &mut bytes), 512, Status::UNRECOVERED_READ_ERROR),
+        (io.write(0, &bytes), 256, Status::WRITE_FAULT),
+    ] {
+        let error = result.expect_err("a sector is bad");
+        let Error::Io { range, status, .. } = error else {
+            panic!("{error}")
+        };
+        // Commands of 128 KiB, of which this is the one that met the sector.
+        assert_eq!((range.lba, range.blocks), (lba, 256));
+        assert_eq!(status.code(), code);
+    }
+    io.write(701, &bytes[..512]).unwrap();
+    io.read(701, &mut bytes[..512]).unwrap();
+    drop(io);
     controller.shutdown().unwrap();
 }
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
+use warpstore::{
+    Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, SsdSource, Target,
+};
 
 use workload::Workload;
 
@@ -53,14 +55,14 @@ fn configuration(gpu: bool, table_bytes: u64) -> Configuration {
     };
     Configuration {
         target,
-        ssd: SsdConfig {
+        ssd: SsdSource::Emulated(SsdConfig {
             profile: Profile::by_name("p5800x").unwrap_or(Profile::IDEAL),
             medium: Medium::Host,
             lba_bytes: 512,
             bytes: 2 * table_bytes,
             volatile_write_cache: false,
             faults: Faults::none(),
-        },
+        }),
         ssds: 1,
         layout: Layout::Stripe,
         stripe_bytes: 4096,
@@ -101,7 +103,7 @@ fn run(gpu: bool) -> Result<(), Box<dyn Error>> {
     let count_seconds = session.launch(&count_uses, config, (rows.global(), uses))?;
     session.flush()?;
 
-    let counts = session.counts()?;
+    let counts = session.counts()?.expect("emulated SSDs count");
     let (sums, uses) = (sums.to_vec()?, session.stored::<u64>("uses")?);
     let gathered = workload.rows.len();
     println!(

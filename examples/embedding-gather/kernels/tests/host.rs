@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, Target};
+use warpstore::{
+    Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, SsdSource, Target,
+};
 
 fn configuration() -> Configuration {
     Configuration {
         target: Target::Threads { lanes: 64 },
-        ssd: SsdConfig {
+        ssd: SsdSource::Emulated(SsdConfig {
             profile: Profile::IDEAL,
             medium: Medium::Near,
             lba_bytes: 512,
             bytes: 1 << 20,
             volatile_write_cache: false,
             faults: Faults::none(),
-        },
+        }),
         ssds: 1,
         layout: Layout::Stripe,
         stripe_bytes: 4096,

@@ -5,7 +5,7 @@
 
 use warpstore::device::launch::{Kernel, KernelParam};
 use warpstore::device::{Array, Atomics};
-use warpstore::{LaunchConfig, Session};
+use warpstore::{Counts, LaunchConfig, Session};
 use warpstore_kernels::cache::{Reads, cache_plain, cache_reads};
 use warpstore_kernels::counted::{cache_reads_bam, cache_reads_naive, cache_reads_reuse};
 use warpstore_kernels::iops::mix;
@@ -164,9 +164,9 @@ where
     fn warm_up(&self) -> anyhow::Result<()> {
         let reads = self.reads(Pattern::Sequential);
         for _ in 0..WARM_UPS {
-            let before = self.session.counts()?.reads;
+            let before = self.session.counts()?;
             self.launch(reads, self.steps(self.elements.len() as u64)?)?;
-            if self.session.counts()?.reads == before {
+            if before.is_some() && self.session.counts()? == before {
                 break;
             }
         }
@@ -189,8 +189,9 @@ where
             }
         }
         let after = self.session.counts()?;
-        let commands = after.reads - before.reads;
-        if access == Access::Hit && commands > 0 {
+        let since = |count: fn(Counts) -> u64| Some(count(after?) - count(before?));
+        let commands = since(|counts| counts.reads);
+        if let Some(commands @ 1..) = commands.filter(|_| access == Access::Hit) {
             wrong = wrong.or_else(|| Some(format!("{commands} reads of the SSDs are no hits")));
         }
         seconds.sort_by(f64::total_cmp);
@@ -207,8 +208,8 @@ where
             runs: seconds,
             threads,
             registers: self.session.registers(self.kernel)?,
-            reads: commands / RUNS as u64,
-            bytes_read: (after.bytes - before.bytes) / RUNS as u64,
+            reads: commands.map(|commands| commands / RUNS as u64),
+            bytes_read: since(|counts| counts.bytes).map(|bytes| bytes / RUNS as u64),
         };
         Ok(Finding {
             wrong: wrong.map(|wrong| format!("cache, {}: {wrong}", row.name())),

@@ -99,9 +99,9 @@ fn measure(
         registers: session.registers(&crowd)?,
         seconds,
         flush_seconds,
-        reads: counts.reads,
-        writes: counts.writes,
-        bytes_moved: counts.bytes,
+        reads: counts.map(|counts| counts.reads),
+        writes: counts.map(|counts| counts.writes),
+        bytes_moved: counts.map(|counts| counts.bytes),
         failed: plan.failed(session)?,
     })
 }

@@ -2,7 +2,7 @@
 
 use warpstore::device::launch::Kernel;
 use warpstore::device::{Array, Global};
-use warpstore::{Memory, Session};
+use warpstore::{Counts, Memory, Session};
 use warpstore_kernels::bfs::{NEXT_COUNT, bfs_level};
 use warpstore_kernels::cc::{cc_flatten, cc_hook};
 use warpstore_kernels::counted::{
@@ -22,6 +22,12 @@ struct Stored {
     session: Session,
     edges: Array<u32>,
     offsets: Memory<u64>,
+}
+
+/// Commands and bytes of a run.
+struct Reads {
+    commands: u64,
+    bytes: u64,
 }
 
 impl Stored {
@@ -45,7 +51,7 @@ impl Stored {
         progress.end(&format!(
             "{} edges on {} SSDs",
             edges.len(),
-            plan.options.ssds
+            plan.options.ssds()
         ));
         Ok(Self {
             session,
@@ -56,6 +62,15 @@ impl Stored {
 
     fn offsets(&self) -> Global<u64> {
         self.offsets.global()
+    }
+
+    /// What was read since the SSDs had counted `before`, if they count.
+    fn reads_since(&self, before: Option<Counts>) -> anyhow::Result<Option<Reads>> {
+        let after = self.session.counts()?;
+        Ok(before.zip(after).map(|(before, after)| Reads {
+            commands: after.reads - before.reads,
+            bytes: after.bytes - before.bytes,
+        }))
     }
 }
 
@@ -76,7 +91,7 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
         CacheMode::Bam => search(&bfs_level_bam, &stored, vertices, source)?,
         CacheMode::BamReuse => search(&bfs_level_reuse, &stored, vertices, source)?,
     };
-    let after = stored.session.counts().map_err(anyhow::Error::from)?;
+    let reads = stored.reads_since(before)?;
     let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
     let expected = reference::Bfs::run(&graph.graph, source);
@@ -94,8 +109,8 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
             depth: found.depth,
             distance_sum: found.distance_sum,
             seconds,
-            reads: after.reads - before.reads,
-            bytes_read: after.bytes - before.bytes,
+            reads: reads.as_ref().map(|reads| reads.commands),
+            bytes_read: reads.as_ref().map(|reads| reads.bytes),
             failed,
         }),
         wrong: wrong
@@ -158,7 +173,7 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
         CacheMode::Bam => components(&cc_hook_bam, &stored, vertices)?,
         CacheMode::BamReuse => components(&cc_hook_reuse, &stored, vertices)?,
     };
-    let after = stored.session.counts().map_err(anyhow::Error::from)?;
+    let reads = stored.reads_since(before)?;
     let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
     let expected = reference::Components::run(&graph.graph);
@@ -174,8 +189,8 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
             components: found.components,
             largest: found.largest,
             seconds,
-            reads: after.reads - before.reads,
-            bytes_read: after.bytes - before.bytes,
+            reads: reads.as_ref().map(|reads| reads.commands),
+            bytes_read: reads.as_ref().map(|reads| reads.bytes),
             failed,
         }),
         wrong: wrong

@@ -63,7 +63,7 @@ impl Size {
         let most = if gpu { GPU_OPS } else { HOST_OPS };
         let second = plan
             .profile()
-            .most_reads(block, options.ssds)
+            .and_then(|profile| profile.most_reads(block, options.ssds()))
             .unwrap_or(f64::INFINITY);
         let ops = options.ops.unwrap_or((second as u64).min(most));
         Self {
@@ -74,6 +74,17 @@ impl Size {
                 .unwrap_or(if gpu { GPU_SPAN } else { HOST_SPAN }),
             rounds: ops.div_ceil(u64::from(lanes)).clamp(1, u64::from(u32::MAX)) as u32,
         }
+    }
+
+    /// Refuses a span that the SSDs do not have: real ones have the size that they have.
+    fn check(&self, session: &Session) -> anyhow::Result<()> {
+        let there = session.bytes_per_ssd();
+        anyhow::ensure!(
+            self.span <= there,
+            "{} bytes of each SSD cannot be read, the smallest has {there}; use a smaller --span",
+            self.span
+        );
+        Ok(())
     }
 
     fn commands(&self) -> u64 {
@@ -93,8 +104,9 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
         }),
         cache: None,
     })?;
+    size.check(&session)?;
     if plan.verifiable() {
-        fill(&session, plan.options.ssds, size.span).map_err(anyhow::Error::from)?;
+        fill(&session, plan.options.ssds(), size.span).map_err(anyhow::Error::from)?;
     }
     let progress = Progress::begin("iops", RUNS as u64);
     let mut wrong = 0;
@@ -222,7 +234,8 @@ fn percentiles(latencies: &[u32]) -> anyhow::Result<Latency> {
 
 /// The most that this run could have reached.
 fn limit(plan: &Plan, block: u64) -> Option<Limit> {
-    if let Some(rate) = plan.profile().most_reads(block, plan.options.ssds) {
+    let profile = plan.profile();
+    if let Some(rate) = profile.and_then(|one| one.most_reads(block, plan.options.ssds())) {
         return Some(Limit {
             iops: rate,
             by: "the SSDs' profile".to_owned(),
@@ -230,7 +243,7 @@ fn limit(plan: &Plan, block: u64) -> Option<Limit> {
     }
     let over_pcie = plan.runner == Runner::Cuda
         && matches!(
-            plan.options.ssd.media,
+            plan.options.ssd.media(),
             None | Some(Media::Host | Media::File(_))
         );
     over_pcie.then(|| Limit {

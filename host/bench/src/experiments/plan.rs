@@ -8,11 +8,11 @@ use warpstore::device::launch::Kernel;
 use warpstore::device::parts::nvme_wire::Status;
 use warpstore::{
     BlocksConfig, Configuration, CudaRunner, Fault, Faults, LaunchConfig, Medium, Profile, Rule,
-    Session, SsdConfig, Target, When,
+    Session, SsdConfig, SsdSource, Target, VfioConfig, When,
 };
 
 use crate::exit::Failure;
-use crate::options::{CacheMode, Experiment, Layout, Media, Options, Runner};
+use crate::options::{CacheMode, Experiment, Layout, Media, Options, Runner, Ssd};
 use crate::report::{self, Failed};
 
 /// Lanes in flight on host threads: enough that each turn of a queue finds a batch, few enough
@@ -62,7 +62,10 @@ impl<'a> Plan<'a> {
     /// Chooses the runner and looks at the machine.
     pub(crate) fn make(options: &'a Options) -> Result<Self, Failure> {
         let gpu = options.gpu.unwrap_or(0);
-        let wanted = options.runner.or(options.gpu.map(|_| Runner::Cuda));
+        let wanted = options
+            .runner
+            .or(options.gpu.map(|_| Runner::Cuda))
+            .or(options.ssd.is_real().then_some(Runner::Threads));
         let (runner, context) = match wanted {
             Some(Runner::Threads) => (Runner::Threads, None),
             Some(Runner::Cuda) => {
@@ -93,11 +96,13 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// The profile of the SSDs.
-    pub(crate) fn profile(&self) -> Profile {
-        let name = self.options.ssd.profile.to_string();
+    /// The profile of emulated SSDs.
+    pub(crate) fn profile(&self) -> Option<Profile> {
+        let Ssd::Model(model) = &self.options.ssd else {
+            return None;
+        };
         // The options list the same names: a test holds them together.
-        Profile::by_name(&name).unwrap_or(Profile::IDEAL)
+        Some(Profile::by_name(&model.profile.to_string()).unwrap_or(Profile::IDEAL))
     }
 
     /// Queue pairs of each SSD.
@@ -122,7 +127,7 @@ impl<'a> Plan<'a> {
     }
 
     fn controller_sms(&self) -> u32 {
-        let default = CudaRunner::multiprocessors_for(self.queues() * self.options.ssds);
+        let default = CudaRunner::multiprocessors_for(self.queues() * self.options.ssds());
         self.options.controller_sms.unwrap_or(default.min(16))
     }
 
@@ -152,7 +157,7 @@ impl<'a> Plan<'a> {
     }
 
     fn medium(&self) -> Medium {
-        match &self.options.ssd.media {
+        match self.options.ssd.media() {
             Some(Media::None) => Medium::None,
             Some(Media::Ram | Media::Hbm) => Medium::Near,
             Some(Media::Host) | None => Medium::Host,
@@ -196,7 +201,7 @@ impl<'a> Plan<'a> {
             Bytes::Array(bytes) => self.share_of_ssd(bytes),
             Bytes::EachSsd(bytes) => bytes,
         };
-        let queues_in_all = self.queues() * options.ssds;
+        let queues_in_all = self.queues() * options.ssds();
         let configuration = Configuration {
             target: match self.runner {
                 Runner::Threads => Target::Threads { lanes },
@@ -205,15 +210,8 @@ impl<'a> Plan<'a> {
                     controller_sms: self.controller_sms(),
                 },
             },
-            ssd: SsdConfig {
-                profile: self.profile(),
-                medium: self.medium(),
-                lba_bytes: options.ssd.lba,
-                bytes: ssd_bytes,
-                volatile_write_cache: false,
-                faults: self.faults(),
-            },
-            ssds: options.ssds,
+            ssd: self.source(ssd_bytes),
+            ssds: options.ssds(),
             layout: match options.layout {
                 Layout::Stripe => device::Layout::Stripe,
                 Layout::Replicate => device::Layout::Replicate,
@@ -235,6 +233,7 @@ impl<'a> Plan<'a> {
                 Some(cache) => cache.mode.of_store(),
                 None => options.cache_mode.of_store(),
             },
+            // Over real SSDs the session makes it true.
             strict: false,
             blocks: needs.blocks,
             timeout: options.timeout,
@@ -242,29 +241,53 @@ impl<'a> Plan<'a> {
         Ok(Session::open(configuration, "").map_err(anyhow::Error::from)?)
     }
 
+    /// The SSDs; emulated ones with so many bytes.
+    fn source(&self, bytes: u64) -> SsdSource {
+        let options = self.options;
+        match &options.ssd {
+            Ssd::Model(model) => SsdSource::Emulated(SsdConfig {
+                profile: self.profile().unwrap_or(Profile::IDEAL),
+                medium: self.medium(),
+                lba_bytes: model.lba,
+                bytes,
+                volatile_write_cache: false,
+                faults: self.faults(),
+            }),
+            Ssd::Vfio(ssds) => SsdSource::Vfio(VfioConfig {
+                ssds: ssds.clone(),
+                destroy: options.yes_destroy.clone(),
+            }),
+        }
+    }
+
     /// Bytes that each SSD must have for an array of `bytes`.
     fn share_of_ssd(&self, bytes: u64) -> u64 {
         let stripe = self.options.stripe();
         let units = bytes.div_ceil(stripe).max(1);
         match self.options.layout {
-            Layout::Stripe => units.div_ceil(u64::from(self.options.ssds)) * stripe,
+            Layout::Stripe => units.div_ceil(u64::from(self.options.ssds())) * stripe,
             Layout::Replicate => units * stripe,
         }
     }
 
-    /// Whether the media hold data that results can be checked with.
+    /// Whether the SSDs hold data that results can be checked with.
     pub(crate) fn verifiable(&self) -> bool {
-        self.options.ssd.media != Some(Media::None)
+        match &self.options.ssd {
+            Ssd::Model(model) => model.media != Some(Media::None),
+            Ssd::Vfio(_) => !self.options.yes_destroy.is_empty(),
+        }
     }
 
     /// What is modelled in every run with this plan.
     pub(crate) fn modelled(&self) -> Vec<String> {
+        let Some(profile) = self.profile() else {
+            return Vec::new();
+        };
         let server = match self.runner {
             Runner::Threads => "a host thread",
             Runner::Cuda => "a resident kernel on the same GPU",
         };
         let mut modelled = vec![format!("the SSDs are emulated by {server}")];
-        let profile = self.profile();
         if profile.is_timed() {
             modelled.push(format!("SSD time follows the model of {}", profile.product));
         } else {
@@ -280,10 +303,10 @@ impl<'a> Plan<'a> {
     pub(crate) fn described(&self) -> report::Configuration {
         let options = self.options;
         report::Configuration {
-            ssds: options.ssds,
+            ssds: options.ssds(),
             layout: options.layout,
             stripe_bytes: options.stripe(),
-            lba_bytes: options.ssd.lba,
+            lba_bytes: options.ssd.lba(),
             queue: options.queue,
             queues: self.queues(),
             depth: options.depth,

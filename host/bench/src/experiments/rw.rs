@@ -1,7 +1,7 @@
 //! Random writes and additions on arrays larger than the cache, then every word compared.
 
-use warpstore::Session;
 use warpstore::device::launch::Kernel;
+use warpstore::{Medium, Session, SsdSource};
 use warpstore_kernels::counted::{rw_bam, rw_naive, rw_reuse};
 use warpstore_kernels::rw::{Run, Step, rw, value};
 
@@ -154,9 +154,9 @@ fn run_by<K: Kernel<Args = <rw as Kernel>::Args>>(
             registers: measured.registers,
             seconds: measured.seconds,
             flush_seconds: measured.flush_seconds,
-            reads: measured.counts.reads,
-            writes: measured.counts.writes,
-            bytes_moved: measured.counts.bytes,
+            reads: measured.counts.map(|counts| counts.reads),
+            writes: measured.counts.map(|counts| counts.writes),
+            bytes_moved: measured.counts.map(|counts| counts.bytes),
             failed,
         }),
         wrong: lost.or(wrong).or_else(|| uncounted("rw", failed)),
@@ -168,7 +168,7 @@ fn run_by<K: Kernel<Args = <rw as Kernel>::Args>>(
 struct Measured {
     seconds: f64,
     flush_seconds: f64,
-    counts: warpstore::Counts,
+    counts: Option<warpstore::Counts>,
     registers: Option<u32>,
     wrong: u64,
 }
@@ -205,7 +205,7 @@ fn measure<K: Kernel<Args = <rw as Kernel>::Args>>(
     })
 }
 
-/// Compares the media: those of the session, or, if they are files, what another session finds
+/// Compares the media: those of the session, or, if they outlive it, what another session finds
 /// there.
 fn verify(
     session: Session,
@@ -213,11 +213,14 @@ fn verify(
     run: &Run,
     oracle: &Oracle,
 ) -> anyhow::Result<Option<String>> {
-    let is_file = matches!(plan.options.ssd.media, Some(Media::File(_)));
-    let session = if is_file {
+    let ssd = &plan.options.ssd;
+    let outlive = ssd.is_real() || matches!(ssd.media(), Some(Media::File(_)));
+    let session = if outlive {
         let mut configuration = session.configuration().clone();
         session.finish()?;
-        if let warpstore::Medium::File { overwrite, .. } = &mut configuration.ssd.medium {
+        if let SsdSource::Emulated(each) = &mut configuration.ssd
+            && let Medium::File { overwrite, .. } = &mut each.medium
+        {
             *overwrite = false;
         }
         let again = Session::open(configuration, "")?;

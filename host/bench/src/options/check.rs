@@ -4,7 +4,7 @@ use std::path::Path;
 
 use warpstore::Configuration;
 
-use super::{CacheMode, Experiment, Layout, Media, Options, Runner, UsageError};
+use super::{CacheMode, Experiment, Layout, Media, Options, Runner, Ssd, UsageError};
 
 impl Options {
     /// Checks that the options go together.
@@ -12,6 +12,7 @@ impl Options {
         self.check_scope()?;
         self.check_sizes()?;
         self.check_media()?;
+        self.check_real()?;
         self.check_layout()?;
         self.check_cache_mode()?;
         if let Some(runner) = self.runner {
@@ -37,7 +38,14 @@ impl Options {
     /// # Errors
     /// One sentence if an option needs the other runner.
     pub fn check_runner(&self, runner: Runner) -> Result<(), UsageError> {
-        let Some(media) = &self.ssd.media else {
+        if self.ssd.is_real() && runner == Runner::Cuda {
+            return Err(UsageError::new(
+                "--ssd",
+                &self.ssd,
+                "real SSDs are for --runner threads only: a GPU cannot reach their doorbells yet",
+            ));
+        }
+        let Some(media) = self.ssd.media() else {
             return self.check_gpu(runner);
         };
         let reason = match (runner, media) {
@@ -134,7 +142,8 @@ impl Options {
     }
 
     fn check_sizes(&self) -> Result<(), UsageError> {
-        let lba = u64::from(self.ssd.lba);
+        // What a real SSD's is shows when it is open.
+        let lba = u64::from(self.ssd.lba().unwrap_or(1));
         let multiple = |option, value: u64, of, unit: u64| match value.is_multiple_of(unit) {
             true => Ok(()),
             false => Err(UsageError::new(
@@ -182,10 +191,13 @@ impl Options {
     fn check_counts(&self) -> Result<(), UsageError> {
         let refuse = |option, value: u64, reason| Err(UsageError::new(option, value, reason));
         if let Some(queues) = self.queues
-            && queues * self.ssds > Configuration::MAX_QUEUES_IN_ALL
+            && queues * self.ssds() > Configuration::MAX_QUEUES_IN_ALL
         {
             let most = Configuration::MAX_QUEUES_IN_ALL;
-            let reason = format!("{} SSDs have at most {most} queue pairs in all", self.ssds);
+            let reason = format!(
+                "{} SSDs have at most {most} queue pairs in all",
+                self.ssds()
+            );
             return refuse("--queues", queues.into(), reason);
         }
         self.check_admission(self.queues)?;
@@ -269,9 +281,47 @@ impl Options {
         }
     }
 
+    /// What is for real SSDs, or for emulated ones; real ones are written only if that was said.
+    fn check_real(&self) -> Result<(), UsageError> {
+        let refuse = |option: &str, value: &dyn std::fmt::Display, reason: &str| {
+            Err(UsageError::new(option, value, reason))
+        };
+        let destroyed = self.yes_destroy.join(",");
+        let Ssd::Vfio(ssds) = &self.ssd else {
+            return match self.yes_destroy.is_empty() {
+                true => Ok(()),
+                false => refuse("--yes-destroy", &destroyed, "it is for --ssd vfio:… only"),
+            };
+        };
+        if let Some(count) = self.ssds {
+            return refuse("--ssds", &count, "--ssd vfio:… names each SSD");
+        }
+        if ssds.len() > Configuration::MAX_SSDS as usize {
+            let most = format!("at most {} SSDs can be used", Configuration::MAX_SSDS);
+            return refuse("--ssd", &self.ssd, &most);
+        }
+        if let Some(count) = self.fail_one_in {
+            return refuse("--fail-one-in", &count, "real SSDs do not fail on purpose");
+        }
+        if self.overwrite {
+            let reason = "--overwrite is for media files; --yes-destroy SERIAL is for real SSDs";
+            return refuse("--ssd", &self.ssd, reason);
+        }
+        match self.experiment {
+            Some(Experiment::Iops) => Ok(()),
+            _ if !self.yes_destroy.is_empty() => Ok(()),
+            _ => refuse(
+                "--ssd",
+                &self.ssd,
+                "only iops does without writing; with --yes-destroy SERIAL all that is on the SSD may be \
+                 lost",
+            ),
+        }
+    }
+
     /// Media that keep nothing can be timed, not computed with.
     fn check_media(&self) -> Result<(), UsageError> {
-        let keeps_nothing = self.ssd.media == Some(Media::None);
+        let keeps_nothing = self.ssd.media() == Some(&Media::None);
         let is_timed_only = matches!(self.experiment, Some(Experiment::Iops));
         match keeps_nothing && !is_timed_only {
             true => Err(UsageError::new(

@@ -18,7 +18,7 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use warpstore::{Configuration, Protocol, device};
 
-pub use ssd::{Media, Profile, Ssd};
+pub use ssd::{Media, Model, Profile, Ssd};
 pub use usage::UsageError;
 use value::{number, power_of_two, seconds, size, within};
 
@@ -131,9 +131,12 @@ pub struct Options {
         help = format!("The SSD: {}; PROFILE is one of {}", ssd::SYNTAX, ssd::profiles())
     )]
     pub ssd: Ssd,
-    /// How many such SSDs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = within(1, Configuration::MAX_SSDS))]
-    pub ssds: u32,
+    /// How many emulated SSDs [default: 1]
+    #[arg(long, value_name = "N", value_parser = within(1, Configuration::MAX_SSDS))]
+    pub ssds: Option<u32>,
+    /// Real SSDs that may be written: all that is on them may be lost
+    #[arg(long, value_name = "SERIAL", value_delimiter = ',')]
+    pub yes_destroy: Vec<String>,
     /// How an array lies on several SSDs
     #[arg(long, value_enum, default_value = "stripe")]
     pub layout: Layout,
@@ -177,7 +180,7 @@ pub struct Options {
     #[arg(long, value_name = "VERTEX", value_parser = number)]
     pub source: Option<u64>,
 
-    /// iops: bytes of a command [default: 512, or the LBA size if larger]
+    /// iops: bytes of a command [default: the LBA size; 4096 for real SSDs]
     #[arg(long, value_name = "BYTES", value_parser = power_of_two(512, 65536))]
     pub block: Option<u64>,
     /// iops: commands of each run; cache: hits of each; rw, crowd: operations in all
@@ -266,7 +269,16 @@ impl Options {
 
     /// Bytes of a command of `iops`.
     pub fn block(&self) -> u64 {
-        self.block.unwrap_or(u64::from(self.ssd.lba))
+        self.block
+            .unwrap_or(u64::from(self.ssd.lba().unwrap_or(4096)))
+    }
+
+    /// Number of SSDs.
+    pub fn ssds(&self) -> u32 {
+        match &self.ssd {
+            Ssd::Model(_) => self.ssds.unwrap_or(1),
+            Ssd::Vfio(ssds) => ssds.len() as u32,
+        }
     }
 
     /// Lines of the cache, if the command line says so in lines or bytes.

@@ -1,4 +1,4 @@
-//! Which SSD: the value of `--ssd`.
+//! Which SSDs: the value of `--ssd`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,11 +6,12 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use warpstore::VfioSsd;
 
 use super::name_of;
 
 /// What `--ssd` takes.
-pub(super) const SYNTAX: &str = "model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096]";
+pub(super) const SYNTAX: &str = "model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096], or vfio:SERIAL[/NSID],… for real SSDs";
 
 /// Whose speed an emulated SSD has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -45,9 +46,18 @@ pub enum Media {
     File(PathBuf),
 }
 
+/// The SSDs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ssd {
+    /// Emulated, all alike.
+    Model(Model),
+    /// Real ones, each named.
+    Vfio(Vec<VfioSsd>),
+}
+
 /// An emulated SSD, as the command line describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ssd {
+pub struct Model {
     /// Whose speed it has.
     pub profile: Profile,
     /// Where it keeps its data; by default what suits the runner.
@@ -62,19 +72,66 @@ impl FromStr for Ssd {
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         match kind {
-            "model" => model(rest),
-            "vfio" | "file" | "host" => Err(format!(
+            "model" => model(rest).map(Self::Model),
+            "vfio" => vfio(rest).map(Self::Vfio),
+            "file" | "host" => Err(format!(
                 "this build has no {kind} SSDs yet; use model:PROFILE"
             )),
-            _ => Err(
-                "it must be model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096]".to_owned(),
-            ),
+            _ => Err(format!("it must be {SYNTAX}")),
         }
     }
 }
 
+impl Ssd {
+    /// Where emulated SSDs keep their data, if the command line says so.
+    pub fn media(&self) -> Option<&Media> {
+        match self {
+            Self::Model(model) => model.media.as_ref(),
+            Self::Vfio(_) => None,
+        }
+    }
+
+    /// Bytes of a logical block; real SSDs tell it when they are open.
+    pub fn lba(&self) -> Option<u32> {
+        match self {
+            Self::Model(model) => Some(model.lba),
+            Self::Vfio(_) => None,
+        }
+    }
+
+    /// Whether the SSDs are real.
+    pub fn is_real(&self) -> bool {
+        matches!(self, Self::Vfio(_))
+    }
+}
+
+/// `NAME[/NSID]` of each, apart by commas.
+fn vfio(text: &str) -> Result<Vec<VfioSsd>, String> {
+    let mut ssds: Vec<VfioSsd> = Vec::new();
+    for part in text.split(',') {
+        let (name, nsid) = match part.split_once('/') {
+            None => (part, None),
+            Some((name, nsid)) => match nsid.parse() {
+                Ok(number) if number > 0 => (name, Some(number)),
+                _ => return Err(format!("'{nsid}' is no number of a namespace, from 1 on")),
+            },
+        };
+        if name.is_empty() {
+            return Err("an SSD needs a serial number or a PCI address".to_owned());
+        }
+        if ssds.iter().any(|ssd| ssd.name == name) {
+            return Err(format!("'{name}' comes second; name each SSD once"));
+        }
+        ssds.push(VfioSsd {
+            name: name.to_owned(),
+            nsid,
+        });
+    }
+    Ok(ssds)
+}
+
 /// `PROFILE[,media=…][,lba=…]`, each at most once.
-fn model(text: &str) -> Result<Ssd, String> {
+fn model(text: &str) -> Result<Model, String> {
     let mut parts = text.split(',');
     let profile = parts.next().unwrap_or_default();
     let profile = Profile::from_str(profile, false)
@@ -94,7 +151,7 @@ fn model(text: &str) -> Result<Ssd, String> {
             }
         }
     }
-    Ok(Ssd {
+    Ok(Model {
         profile,
         media,
         lba: lba.unwrap_or(512),
@@ -150,11 +207,27 @@ impl fmt::Display for Media {
 /// As the command line would say it.
 impl fmt::Display for Ssd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "model:{}", self.profile)?;
-        if let Some(media) = &self.media {
-            write!(f, ",media={media}")?;
+        match self {
+            Self::Model(Model {
+                profile,
+                media,
+                lba,
+            }) => {
+                write!(f, "model:{profile}")?;
+                if let Some(media) = media {
+                    write!(f, ",media={media}")?;
+                }
+                write!(f, ",lba={lba}")
+            }
+            Self::Vfio(ssds) => {
+                let show = |ssd: &VfioSsd| match ssd.nsid {
+                    None => ssd.name.clone(),
+                    Some(nsid) => format!("{}/{nsid}", ssd.name),
+                };
+                let names: Vec<String> = ssds.iter().map(show).collect();
+                write!(f, "vfio:{}", names.join(","))
+            }
         }
-        write!(f, ",lba={}", self.lba)
     }
 }
 
@@ -168,20 +241,29 @@ mod tests {
         let ssd: Ssd = "model:980pro,lba=4096,media=/data/a b.img".parse().unwrap();
         assert_eq!(
             ssd,
-            Ssd {
+            Ssd::Model(Model {
                 profile: Profile::Pro980,
                 media: Some(Media::File("/data/a b.img".into())),
                 lba: 4096
-            }
+            })
         );
         let ssd: Ssd = "model:ideal".parse().unwrap();
         assert_eq!(
             ssd,
-            Ssd {
+            Ssd::Model(Model {
                 profile: Profile::Ideal,
                 media: None,
                 lba: 512
-            }
+            })
+        );
+        let ssd: Ssd = "vfio:S5XX,0000:c1:00.0/7".parse().unwrap();
+        let named = |name: &str, nsid| VfioSsd {
+            name: name.to_owned(),
+            nsid,
+        };
+        assert_eq!(
+            ssd,
+            Ssd::Vfio(vec![named("S5XX", None), named("0000:c1:00.0", Some(7))])
         );
     }
 
@@ -199,7 +281,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (text, message) in [
-            ("vfio:S123", "this build has no vfio SSDs yet"),
+            ("vfio", "an SSD needs a serial number"),
+            ("vfio:S1,", "an SSD needs a serial number"),
+            ("vfio:S1/0", "'0' is no number of a namespace"),
+            ("vfio:S1,S2,S1/2", "'S1' comes second"),
             ("file:/dev/null", "this build has no file SSDs yet"),
             ("host", "this build has no host SSDs yet"),
             ("", "it must be model:PROFILE"),
@@ -222,13 +307,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_can_be_read(text in "model:(gp1|ideal)(,media=(ram|none|hbm|host|[a-z/.]{1,9}))?(,lba=(512|4096))?") {
+        fn what_is_printed_can_be_read(text in "model:(gp1|ideal)(,media=(ram|none|hbm|host|[a-z/.]{1,9}))?(,lba=(512|4096))?|vfio:A[0-9]{1,9}(/[1-9])?,B[0-9]") {
             let ssd: Ssd = text.parse().unwrap();
             prop_assert_eq!(ssd.to_string().parse::<Ssd>(), Ok(ssd));
         }
 
         #[test]
-        fn no_text_panics(text in "(model)?:?\\PC{0,20}") {
+        fn no_text_panics(text in "(model|vfio)?:?\\PC{0,20}") {
             let _ = text.parse::<Ssd>();
         }
     }

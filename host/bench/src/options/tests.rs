@@ -20,7 +20,7 @@ fn defaults_are_those_documented() {
     assert_eq!(options.experiment, None);
     assert_eq!(options.ssd.to_string(), "model:p5800x,lba=512");
     assert_eq!(
-        (options.ssds, options.depth, options.line, options.seed),
+        (options.ssds(), options.depth, options.line, options.seed),
         (1, 1024, 4096, 1)
     );
     assert_eq!((options.stripe(), options.block()), (4096, 512));
@@ -41,7 +41,7 @@ fn every_option_is_read() {
     );
     assert_eq!(bfs.experiment, Some(Experiment::Bfs));
     assert_eq!(
-        (bfs.ssds, bfs.queues, bfs.depth, bfs.line),
+        (bfs.ssds(), bfs.queues, bfs.depth, bfs.line),
         (3, Some(4), 2, 65536)
     );
     assert_eq!(
@@ -282,8 +282,8 @@ fn a_wrong_value_is_one_sentence() {
             "--plot out.svg: --json names the same file",
         ),
         (
-            "--ssd vfio:S1",
-            "--ssd vfio:S1: this build has no vfio SSDs yet; use model:PROFILE",
+            "--ssd file:/dev/null",
+            "--ssd file:/dev/null: this build has no file SSDs yet; use model:PROFILE",
         ),
         (
             "--ssd file:a",
@@ -304,6 +304,50 @@ fn a_wrong_value_is_one_sentence() {
         (
             "--runner cuda --ssd model:gp1,media=ram",
             "--ssd model:gp1,media=ram,lba=512: media=ram is not for --runner cuda: a GPU keeps its media in hbm, in host memory, in a file or not at all (none)",
+        ),
+    ] {
+        let error = parse_line(line).map(|_| line).expect_err(line).to_string();
+        assert_eq!(error, sentence, "{line}");
+    }
+}
+
+#[test]
+fn real_ssds_are_named_and_written_only_if_that_was_said() {
+    let rw = options("rw --ssd vfio:S1,S2/7 --yes-destroy S1,S2");
+    assert_eq!((rw.ssds(), rw.block()), (2, 4096));
+    assert_eq!(rw.yes_destroy, ["S1", "S2"]);
+    assert_eq!(options("iops --ssd vfio:S1").ssds(), 1);
+    for (line, sentence) in [
+        (
+            "bfs --ssd vfio:S1",
+            "--ssd vfio:S1: only iops does without writing; with --yes-destroy SERIAL all that is on \
+             the SSD may be lost",
+        ),
+        (
+            "--ssd vfio:S1",
+            "--ssd vfio:S1: only iops does without writing; with --yes-destroy SERIAL all that is on \
+             the SSD may be lost",
+        ),
+        (
+            "iops --yes-destroy S1",
+            "--yes-destroy S1: it is for --ssd vfio:… only",
+        ),
+        (
+            "iops --ssd vfio:S1 --ssds 1",
+            "--ssds 1: --ssd vfio:… names each SSD",
+        ),
+        (
+            "bfs --ssd vfio:S1 --yes-destroy S1 --fail-one-in 9",
+            "--fail-one-in 9: real SSDs do not fail on purpose",
+        ),
+        (
+            "iops --ssd vfio:S1 --overwrite",
+            "--ssd vfio:S1: --overwrite is for media files; --yes-destroy SERIAL is for real SSDs",
+        ),
+        (
+            "iops --ssd vfio:S1 --runner cuda",
+            "--ssd vfio:S1: real SSDs are for --runner threads only: a GPU cannot reach their \
+             doorbells yet",
         ),
     ] {
         let error = parse_line(line).map(|_| line).expect_err(line).to_string();

@@ -53,8 +53,8 @@ pub struct Configuration {
     pub layout: Layout,
     /// Bytes on one SSD before the next one's.
     pub stripe_bytes: u64,
-    /// Bytes of a logical block.
-    pub lba_bytes: u32,
+    /// Bytes of a logical block of emulated SSDs.
+    pub lba_bytes: Option<u32>,
     /// How commands enter a queue.
     pub queue: Queue,
     /// I/O queue pairs of each SSD.
@@ -215,9 +215,9 @@ pub struct Cache {
     /// Registers of each, on a GPU.
     pub registers: Option<u32>,
     /// NVMe read commands completed, of a run on average.
-    pub reads: u64,
+    pub reads: Option<u64>,
     /// Bytes that those brought.
-    pub bytes_read: u64,
+    pub bytes_read: Option<u64>,
 }
 
 impl fmt::Display for Access {
@@ -272,12 +272,12 @@ pub struct Rw {
     pub seconds: f64,
     /// Time of the flush after it.
     pub flush_seconds: f64,
-    /// NVMe read commands completed.
-    pub reads: u64,
-    /// NVMe write commands completed.
-    pub writes: u64,
-    /// Bytes that both moved.
-    pub bytes_moved: u64,
+    /// NVMe read commands completed; absent with real SSDs, which do not count them for us.
+    pub reads: Option<u64>,
+    /// NVMe write commands completed; absent likewise.
+    pub writes: Option<u64>,
+    /// Bytes that both moved; absent likewise.
+    pub bytes_moved: Option<u64>,
     /// Commands that failed on purpose and were repeated, where that was asked for.
     pub failed: Option<Failed>,
 }
@@ -297,10 +297,10 @@ pub struct Bfs {
     pub distance_sum: u64,
     /// Kernel time, set-up apart.
     pub seconds: f64,
-    /// NVMe read commands completed.
-    pub reads: u64,
-    /// Bytes that those brought.
-    pub bytes_read: u64,
+    /// NVMe read commands completed; absent with real SSDs, which do not count them for us.
+    pub reads: Option<u64>,
+    /// Bytes that those brought; absent likewise.
+    pub bytes_read: Option<u64>,
     /// Commands that failed on purpose and were repeated, where that was asked for.
     pub failed: Option<Failed>,
 }
@@ -316,10 +316,10 @@ pub struct Cc {
     pub largest: u64,
     /// Kernel time, set-up apart.
     pub seconds: f64,
-    /// NVMe read commands completed.
-    pub reads: u64,
-    /// Bytes that those brought.
-    pub bytes_read: u64,
+    /// NVMe read commands completed; absent with real SSDs, which do not count them for us.
+    pub reads: Option<u64>,
+    /// Bytes that those brought; absent likewise.
+    pub bytes_read: Option<u64>,
     /// Commands that failed on purpose and were repeated, where that was asked for.
     pub failed: Option<Failed>,
 }

@@ -154,10 +154,21 @@ const CC: [&str; 6] = [
     "bytes read",
 ];
 
+/// Stands where a value is not known.
+const UNKNOWN: &str = "–";
+
+fn known(value: Option<u64>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string())
+}
+
+fn known_bytes(value: Option<u64>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| bytes(value as f64))
+}
+
 fn iops(row: &Iops) -> [String; 12] {
     let nanoseconds = |value: u64| seconds(value as f64 * 1e-9);
     let limit = row.limit.as_ref().map_or_else(
-        || "–".to_owned(),
+        || UNKNOWN.to_owned(),
         |limit| format!("{} ({})", count(limit.iops), limit.by),
     );
     [
@@ -187,7 +198,7 @@ fn cache(row: &Cache) -> [String; 9] {
         row.registers.map_or_else(|| "–".to_owned(), registers),
         row.operations.to_string(),
         seconds(row.seconds),
-        row.reads.to_string(),
+        known(row.reads),
     ]
 }
 
@@ -199,9 +210,9 @@ fn rw(row: &Rw) -> [String; 9] {
         row.threads.to_string(),
         seconds(row.seconds),
         seconds(row.flush_seconds),
-        row.reads.to_string(),
-        row.writes.to_string(),
-        bytes(row.bytes_moved as f64),
+        known(row.reads),
+        known(row.writes),
+        known_bytes(row.bytes_moved),
     ]
 }
 
@@ -213,8 +224,8 @@ fn bfs(row: &Bfs) -> [String; 8] {
         row.depth.to_string(),
         row.distance_sum.to_string(),
         seconds(row.seconds),
-        row.reads.to_string(),
-        bytes(row.bytes_read as f64),
+        known(row.reads),
+        known_bytes(row.bytes_read),
     ]
 }
 
@@ -224,8 +235,8 @@ fn cc(row: &Cc) -> [String; 6] {
         row.components.to_string(),
         row.largest.to_string(),
         seconds(row.seconds),
-        row.reads.to_string(),
-        bytes(row.bytes_read as f64),
+        known(row.reads),
+        known_bytes(row.bytes_read),
     ]
 }
 

@@ -1,13 +1,13 @@
-//! What runs in the guest: the suite over VFIO, and the kernel's own driver as a witness.
+//! What runs in the guest: the suite and benches over VFIO, and the kernel's own driver as a witness.
 //!
 //! `vfio-guest TASK WORD…`, where each word describes a controller (`Setup::to_word`). It prints
 //! what it does, and panics if something is wrong.
 
+mod bench;
+mod kernel;
+
 use std::env;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::sleep;
@@ -46,9 +46,14 @@ fn main() {
         }),
         "write" => over_vfio(&setups, write),
         "read" => over_vfio(&setups, read),
-        "kernel-wait" => over_kernel(&setups, |_, _, _, _| {}),
-        "kernel-read" => over_kernel(&setups, kernel_read),
-        "kernel-write" => over_kernel(&setups, kernel_write),
+        "kernel-wait" => kernel::wait(&setups),
+        "kernel-read" => kernel::read(&setups),
+        "kernel-write" => kernel::write(&setups),
+        "kernel-edges" => kernel::edges(&setups),
+        "bench" => bench::answers(&setups),
+        "bench-queues" => bench::queues(&setups),
+        "bench-errors" => bench::errors(&setups),
+        "bench-unplug" => bench::unplug(&setups),
         "limit" => limit(),
         "hold" => over_vfio(&setups, hold),
         "kill-holder" => kill_holder(&setups[0]),
@@ -60,9 +65,7 @@ fn main() {
 fn over_vfio(setups: &[Setup], act: impl Fn(&Site)) {
     let addresses = bound_controllers();
     assert_eq!(addresses.len(), setups.len(), "{addresses:?}");
-    let open =
-        |address: &String| Vfio::open(address).unwrap_or_else(|error| panic!("{}", chain(&error)));
-    let backings: Vec<_> = addresses.iter().map(open).collect();
+    let backings = Vfio::open_all(&addresses).unwrap_or_else(|error| panic!("{}", chain(&error)));
     for (address, backing) in addresses.iter().zip(backings) {
         let memory = Arc::new(DmaMemory::new(MEMORY).expect("the guest has memory"));
         assert_eq!(memory.pages(), &PageSize::Huge);
@@ -223,72 +226,6 @@ fn kill_holder(setup: &Setup) {
         assert!(begin.elapsed() < LIMIT, "the device stays busy");
         sleep(Duration::from_millis(10));
     }
-}
-
-/// Calls `act` with the kernel's block device of each namespace.
-fn over_kernel(setups: &[Setup], act: fn(&File, u32, u64, u64)) {
-    for setup in setups {
-        for namespace in &setup.namespaces {
-            let begin = Instant::now();
-            let path = loop {
-                if let Some(path) = block_device(&setup.serial, namespace.nsid) {
-                    break path;
-                }
-                assert!(begin.elapsed() < LIMIT, "{}: no block device", setup.serial);
-                sleep(Duration::from_millis(10));
-            };
-            let device = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(rustix::fs::OFlags::SYNC.bits() as i32)
-                .open(&path)
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            for lba in BLOCKS {
-                act(&device, namespace.nsid, lba, 1 << namespace.block_shift);
-            }
-            println!("{}: done", path.display());
-        }
-    }
-}
-
-fn kernel_read(device: &File, nsid: u32, lba: u64, block: u64) {
-    let mut bytes = vec![0; block as usize];
-    device
-        .read_exact_at(&mut bytes, lba * block)
-        .expect("it reads");
-    assert_eq!(
-        bytes,
-        content(nsid, lba, block, BY_VFIO),
-        "block {lba} of namespace {nsid}"
-    );
-}
-
-fn kernel_write(device: &File, nsid: u32, lba: u64, block: u64) {
-    let bytes = content(nsid, lba, block, BY_KERNEL);
-    device.write_all_at(&bytes, lba * block).expect("it writes");
-}
-
-fn content(nsid: u32, lba: u64, block: u64, generation: u64) -> Vec<u8> {
-    (0..block / 8)
-        .flat_map(|index| suite::pattern(nsid, lba, index, generation).to_le_bytes())
-        .collect()
-}
-
-/// The kernel's block device of a namespace, once it has one.
-fn block_device(serial: &str, nsid: u32) -> Option<PathBuf> {
-    let text = |path: &Path| -> io::Result<String> {
-        let mut text = String::new();
-        File::open(path)?.read_to_string(&mut text)?;
-        Ok(text.trim().to_owned())
-    };
-    let blocks = fs::read_dir("/sys/block").ok()?.flatten();
-    blocks
-        .map(|entry| entry.path())
-        .find(|path| {
-            text(&path.join("device/serial")).is_ok_and(|found| found == serial)
-                && text(&path.join("nsid")).is_ok_and(|found| found == nsid.to_string())
-        })
-        .and_then(|path| Some(Path::new("/dev").join(path.file_name()?)))
 }
 
 /// An error with its causes.

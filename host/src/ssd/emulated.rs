@@ -1,0 +1,308 @@
+//! Emulated SSDs: media, model, and who serves their queues.
+#![allow(
+    unsafe_code,
+    reason = "media and doorbells are lent to the model by address"
+)]
+// UNSAFETY: memory of this crate's buffers is lent to the emulated controllers, which the same
+// `Ssd` owns and drops first.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use driver_vfio::Backing;
+use nvme_model::{Controller as Model, LentDoorbells, Link, Media, Namespace, Serving};
+
+use super::{Medium, Opened, Ssd};
+use crate::Error;
+use crate::buffer::{Buffer, Place};
+use crate::config::{self, Configuration, SsdConfig};
+use crate::runner::Runner;
+
+/// MDTS of the emulated controllers: 4 KiB << 5 = 128 KiB, as common SSDs have.
+const MDTS: u8 = 5;
+/// Doorbells 128 bytes apart, each in a cache line of its own.
+const DSTRD: u8 = 5;
+/// CAP.TO of the emulated controllers, in units of 500 ms.
+const READY_TIMEOUT: u8 = 4;
+
+/// Where a medium's bytes are, for the import.
+enum MediaMemory {
+    None,
+    /// A buffer of ours, lent to the model.
+    Lent(Buffer),
+    /// The model's own: a file, of which a GPU serves the copy, or memory with a write cache.
+    Own {
+        copy: Option<Buffer>,
+    },
+}
+
+/// Makes the emulated SSDs of a session, serves them and brings them up.
+pub(super) fn open(
+    runner: &Runner,
+    config: &Configuration,
+    each: &SsdConfig,
+) -> Result<Opened, Error> {
+    let new_files = NewFiles::of(each, config.ssds);
+    let link = Link::new();
+    let emulated = (0..config.ssds)
+        .map(|index| Emulated::new(runner, each, index, config, &link))
+        .collect::<Result<Vec<_>, Error>>()?;
+    let models = emulated.iter().map(|ssd| Arc::clone(&ssd.model)).collect();
+    let io_threads = usize::from(matches!(runner, Runner::Threads(_)));
+    let serving = Serving::start(models, io_threads)
+        .map_err(|error| Error::Configuration(format!("no thread for the SSDs: {error}")))?;
+    let bring_up = |ssd: Emulated| {
+        let model = driver_vfio::Model::new(Arc::clone(&ssd.model));
+        let backing: Arc<dyn Backing> = Arc::new(model);
+        let mut driver = super::bring_up(&backing, Buffer::host, config.queues)?;
+        let namespace = driver.namespace(1)?;
+        ssd.fill_copy()?;
+        Ok(Ssd::new(driver, backing, &namespace, Medium::Direct(ssd)))
+    };
+    Ok(Opened {
+        ssds: emulated
+            .into_iter()
+            .map(bring_up)
+            .collect::<Result<_, Error>>()?,
+        serving: Some(serving),
+        new_files: Some(new_files),
+    })
+}
+
+/// Bytes of a media file that are copied at a time.
+const CHUNK: usize = 1 << 20;
+
+/// The side of an emulated SSD that no submitter sees.
+pub(crate) struct Emulated {
+    pub(crate) model: Arc<Model>,
+    media: MediaMemory,
+    /// Bytes of the medium.
+    bytes: u64,
+    _doorbells: Option<Buffer>,
+}
+
+impl Emulated {
+    /// Makes the model of SSD `index`. Its admin queue is not served yet.
+    fn new(
+        runner: &Runner,
+        config: &SsdConfig,
+        index: u32,
+        session: &Configuration,
+        link: &Link,
+    ) -> Result<Self, Error> {
+        let (of, queues) = (session.ssds, session.queues);
+        let serial = format!("WS-{}-{index:04}", config.profile.name);
+        let media_buffer = |place| runner.allocate(place, config.bytes as usize);
+        let (media, memory) = match &config.medium {
+            config::Medium::None => (Media::none(), MediaMemory::None),
+            config::Medium::Near | config::Medium::Host if config.volatile_write_cache => {
+                (Media::ram(config.bytes)?, MediaMemory::Own { copy: None })
+            }
+            config::Medium::Near | config::Medium::Host => {
+                let near = config.medium == config::Medium::Near;
+                let buffer = media_buffer(if near { Place::Kernel } else { Place::Shared })?;
+                // SAFETY: the buffer lives in the same `Ssd` as the model, and longer.
+                let media = unsafe { Media::lent(buffer.address(), config.bytes) };
+                (media, MediaMemory::Lent(buffer))
+            }
+            config::Medium::File { path, overwrite } => {
+                let path = member_path(path, index, of);
+                let media = Media::file(&path, config.bytes, &serial, *overwrite)?;
+                let copy = match runner {
+                    Runner::Threads(_) => None,
+                    Runner::Cuda(_) => Some(media_buffer(Place::Shared)?),
+                };
+                (media, MediaMemory::Own { copy })
+            }
+        };
+        let doorbells = match runner {
+            Runner::Threads(_) => None,
+            Runner::Cuda(_) => {
+                let bytes = 2 * queues as usize * (4 << DSTRD);
+                Some(runner.allocate(Place::Kernel, bytes)?)
+            }
+        };
+        // SAFETY: the doorbells are zeroed, large enough, and live as long as the model; each
+        // queue identifier is created once in a session.
+        let lent = doorbells
+            .as_ref()
+            .map(|buffer| unsafe { LentDoorbells::at(buffer.address()) });
+        let configuration = nvme_model::Configuration {
+            serial,
+            model: format!("warpstore model {}", config.profile.name),
+            namespaces: vec![Namespace {
+                lbas: config.bytes / u64::from(config.lba_bytes),
+                lba_bytes: config.lba_bytes,
+            }],
+            mdts: MDTS,
+            queue_entries: 4096,
+            dstrd: DSTRD,
+            to: READY_TIMEOUT,
+            queues: queues as u16,
+            profile: config.profile,
+            volatile_write_cache: config.volatile_write_cache,
+            faults: config.faults.clone(),
+        };
+        let model = Model::new(configuration, media, Some(link.clone()), lent)
+            .map_err(|error| Error::Configuration(error.to_string()))?;
+        Ok(Self {
+            model: Arc::new(model),
+            media: memory,
+            bytes: config.bytes / u64::from(config.lba_bytes) * u64::from(config.lba_bytes),
+            _doorbells: doorbells,
+        })
+    }
+
+    /// Copies what is in the media file to where a GPU serves it.
+    fn fill_copy(&self) -> Result<(), Error> {
+        let MediaMemory::Own { copy: Some(copy) } = &self.media else {
+            return Ok(());
+        };
+        let mut chunk = vec![0u8; CHUNK];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let part = &mut chunk[..CHUNK.min((self.bytes - offset) as usize)];
+            let source = (self.model.media().0 + offset) as *const u8;
+            // SAFETY: as in `stored`.
+            unsafe { std::ptr::copy_nonoverlapping(source, part.as_mut_ptr(), part.len()) };
+            copy.write(offset as usize, part)?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Address of the media for whoever serves the I/O queues on a GPU; 0 for none.
+    pub(crate) fn served_media(&self) -> u64 {
+        match &self.media {
+            MediaMemory::None => 0,
+            MediaMemory::Lent(buffer) | MediaMemory::Own { copy: Some(buffer) } => buffer.address(),
+            MediaMemory::Own { copy: None } => self.model.media().0,
+        }
+    }
+
+    /// Writes `bytes` to the medium from byte `offset` of namespace 1 on, as a factory would: not
+    /// by commands, while nobody reads them. Nothing happens if there is no medium.
+    ///
+    /// # Panics
+    /// If they do not fit: the caller keeps to them.
+    pub(crate) fn load(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        assert!(
+            offset + bytes.len() as u64 <= self.bytes,
+            "the bytes lie beyond the namespace"
+        );
+        match &self.media {
+            MediaMemory::None => Ok(()),
+            MediaMemory::Lent(buffer) => buffer.write(offset as usize, bytes),
+            MediaMemory::Own { copy } => {
+                self.model.load(offset, bytes);
+                copy.as_ref()
+                    .map_or(Ok(()), |copy| copy.write(offset as usize, bytes))
+            }
+        }
+    }
+
+    /// Reads the medium into `bytes` from byte `offset` of namespace 1 on, as a factory would. Nobody
+    /// writes them meanwhile. Of an SSD with a volatile write cache it is what a power cut leaves.
+    ///
+    /// # Panics
+    /// If they lie beyond the namespace.
+    pub(crate) fn stored(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        assert!(
+            offset + bytes.len() as u64 <= self.bytes,
+            "the bytes lie beyond the namespace"
+        );
+        match &self.media {
+            MediaMemory::None => Err(Error::Configuration(
+                "the SSDs have no media: nothing that was written can be read".to_owned(),
+            )),
+            MediaMemory::Lent(buffer) | MediaMemory::Own { copy: Some(buffer) } => {
+                buffer.read(offset as usize, bytes)
+            }
+            MediaMemory::Own { copy: None } => {
+                let source = (self.model.media().0 + offset) as *const u8;
+                // SAFETY: the model maps at least `self.bytes` bytes of media there as long as it
+                // lives, the range lies inside (asserted), and no slice of ours overlaps it.
+                unsafe { std::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), bytes.len()) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the copy that a GPU serves back to its file, after a Flush.
+    pub(crate) fn persist(&self) -> Result<(), Error> {
+        let MediaMemory::Own { copy: Some(copy) } = &self.media else {
+            return Ok(());
+        };
+        let mut chunk = vec![0u8; CHUNK];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let part = &mut chunk[..CHUNK.min((self.bytes - offset) as usize)];
+            copy.read(offset as usize, part)?;
+            self.model.load(offset, part);
+            offset += part.len() as u64;
+        }
+        if self.model.persist() {
+            Ok(())
+        } else {
+            Err(Error::Configuration(format!(
+                "the disk did not take what was written to the media file of {}",
+                self.model.configuration().serial
+            )))
+        }
+    }
+}
+
+/// Media files that are not there yet. Dropped, it removes those that have been made since: a
+/// session that cannot be opened leaves nothing behind.
+pub(crate) struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// The media files that so many such SSDs make.
+    fn of(each: &SsdConfig, ssds: u32) -> Self {
+        let config::Medium::File { path, .. } = &each.medium else {
+            return Self(Vec::new());
+        };
+        let members = (0..ssds).map(|index| member_path(path, index, ssds));
+        // A link that leads nowhere is there and not ours to remove.
+        Self(
+            members
+                .filter(|path| path.symlink_metadata().is_err())
+                .collect(),
+        )
+    }
+
+    /// The session is open: they stay.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Best effort, and most are not there: the error to report is another one.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// File of SSD `index` of `of`.
+fn member_path(path: &Path, index: u32, of: u32) -> PathBuf {
+    if of == 1 {
+        return path.to_owned();
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{index}"));
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_media_files_are_numbered() {
+        assert_eq!(member_path(Path::new("a.img"), 0, 1), Path::new("a.img"));
+        assert_eq!(member_path(Path::new("a.img"), 2, 3), Path::new("a.img.2"));
+    }
+}
