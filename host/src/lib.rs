@@ -15,6 +15,7 @@ mod buffer;
 mod config;
 pub mod cuda;
 mod error;
+mod kernels;
 mod memory;
 mod resident;
 mod runner;
@@ -27,6 +28,7 @@ pub use config::{
     BlocksConfig, Configuration, Medium, SsdConfig, SsdSource, Target, VfioConfig, VfioSsd,
 };
 pub use error::Error;
+pub use kernels::kernels_ptx;
 pub use memory::Memory;
 pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, When};
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};

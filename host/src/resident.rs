@@ -16,9 +16,6 @@ use crate::cuda::Stream;
 use crate::runner::{CudaRunner, LaunchConfig, Runner};
 use crate::ssd::Ssd;
 
-/// warpstore's own kernels, the emulated SSDs among them, compiled by the build script.
-pub(crate) const KERNELS_PTX: &str = include_str!(env!("WARPSTORE_PTX"));
-
 /// Threads of a block of the resident kernel: 8 warps, each with one queue pair or several.
 const BLOCK: u32 = 256;
 /// After this time the resident kernel ends by itself, should the host forget it.

@@ -24,8 +24,9 @@ use crate::Error;
 use crate::buffer::{Buffer, Place};
 use crate::config::{Configuration, Target};
 use crate::cuda::CudaError;
+use crate::kernels;
 use crate::memory::Memory;
-use crate::resident::{KERNELS_PTX, Resident};
+use crate::resident::Resident;
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 use crate::ssd::{Opened, Ssd};
 use crate::store::StoreMemory;
@@ -72,8 +73,7 @@ pub struct Session {
 impl Session {
     /// Opens a session: starts the emulated SSDs, brings them up, creates the queues and the
     /// cache. `ptx` is the PTX of the caller's kernels, as `warpstore_builder` makes it; it may be
-    /// empty for those who run on host threads or use only warpstore's own kernels, which are
-    /// always there.
+    /// empty for those who run on host threads. [`kernels_ptx`](crate::kernels_ptx) has warpstore's own.
     ///
     /// # Errors
     /// The configuration, the GPU, a media file, the memory, or a controller.
@@ -87,7 +87,11 @@ impl Session {
                 gpu,
                 controller_sms,
             } => (
-                Runner::Cuda(CudaRunner::open(gpu, &[KERNELS_PTX, ptx], controller_sms)?),
+                Runner::Cuda(CudaRunner::open(
+                    gpu,
+                    &[&kernels::of_sessions(), ptx],
+                    controller_sms,
+                )?),
                 u64::MAX,
             ),
         };

@@ -135,7 +135,11 @@ fn no_pin_is_left<K: Kernel<Args = <go_and_come_naive as Kernel>::Args>>(
         .unwrap();
     let config = session.fill(kernel).unwrap();
     session.launch(kernel, config, (array,)).unwrap();
-    assert_eq!(session.counts().unwrap().unwrap().reads, 2, "the rest are hits");
+    assert_eq!(
+        session.counts().unwrap().unwrap().reads,
+        2,
+        "the rest are hits"
+    );
     let mut reads = Vec::new();
     for _ in 0..4 {
         session.launch(kernel, config, (others,)).unwrap();

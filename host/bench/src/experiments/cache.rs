@@ -63,10 +63,16 @@ impl Job {
         &self.elements[..self.fitting]
     }
 
-    fn open(&self, plan: &Plan, mode: CacheMode) -> Result<Session, Failure> {
+    fn open<K: Kernel>(
+        &self,
+        _kernel: &K,
+        plan: &Plan,
+        mode: CacheMode,
+    ) -> Result<Session, Failure> {
         let whole_lines = |elements: usize| (elements as u64 * 4).div_ceil(plan.options.line);
         let lines = whole_lines(self.fitting) + whole_lines(self.elements.len());
         plan.open(&Needs {
+            kernels: &[K::NAME],
             bytes: Bytes::Array(lines * plan.options.line),
             lanes: None,
             blocks: None,
@@ -91,7 +97,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Finding>, Failure> {
 
 /// The array that fits, in memory.
 fn plain(plan: &Plan, job: &Job) -> Result<Vec<Finding>, Failure> {
-    let session = job.open(plan, CacheMode::Optimistic)?;
+    let session = job.open(&cache_plain, plan, CacheMode::Optimistic)?;
     let memory = session.upload(job.fitting()).map_err(anyhow::Error::from)?;
     let progress = Progress::begin("cache: plain loads", 0);
     let subject = Subject {
@@ -115,7 +121,7 @@ fn mode<K>(kernel: &K, mode: CacheMode, plan: &Plan, job: &Job) -> Result<Vec<Fi
 where
     K: Kernel<Args = (Array<u32>, u64, u32, Atomics<u64>)>,
 {
-    let session = job.open(plan, mode)?;
+    let session = job.open(kernel, plan, mode)?;
     let progress = Progress::begin(format!("cache: {mode}"), 0);
     let subject = |name, elements| -> anyhow::Result<_> {
         Ok(Subject {

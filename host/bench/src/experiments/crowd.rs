@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use warpstore::device::launch::Kernel;
 use warpstore::{LaunchConfig, Session};
 use warpstore_kernels::crowd::{Crowd, crowd};
 
@@ -42,6 +43,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
     };
     let elements = NonZeroU64::new(lines.max(1) * line).unwrap_or(NonZeroU64::MIN);
     let session = plan.open(&Needs {
+        kernels: &[<crowd as Kernel>::NAME],
         bytes: Bytes::Array(elements.get() * 16),
         lanes: (plan.runner == Runner::Threads).then_some(lanes),
         blocks: None,

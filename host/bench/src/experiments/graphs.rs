@@ -32,10 +32,12 @@ struct Reads {
 
 impl Stored {
     /// Opens a session and writes the graph to its SSDs.
-    fn import(plan: &Plan, graph: &NamedGraph) -> Result<Self, Failure> {
+    /// Its kernels are `kernels`.
+    fn import(plan: &Plan, graph: &NamedGraph, kernels: &[&str]) -> Result<Self, Failure> {
         let edges = graph.graph.edges();
         let progress = Progress::begin(format!("import {}", graph.name), 0);
         let needs = Needs {
+            kernels,
             bytes: Bytes::Array(size_of_val(edges) as u64),
             lanes: None,
             blocks: None,
@@ -76,21 +78,30 @@ impl Stored {
 
 /// Searches from the source that the options name, level by level.
 pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
+    match plan.options.cache_mode {
+        CacheMode::None | CacheMode::Optimistic => bfs_by(&bfs_level, plan, graph),
+        CacheMode::Naive => bfs_by(&bfs_level_naive, plan, graph),
+        CacheMode::Bam => bfs_by(&bfs_level_bam, plan, graph),
+        CacheMode::BamReuse => bfs_by(&bfs_level_reuse, plan, graph),
+    }
+}
+
+/// The same, by `kernel`.
+fn bfs_by<K: Kernel<Args = <bfs_level as Kernel>::Args>>(
+    kernel: &K,
+    plan: &Plan,
+    graph: &NamedGraph,
+) -> Result<Finding, Failure> {
     let wanted = plan.options.source.unwrap_or(0);
     let source = graph
         .graph
         .vertex(wanted, &graph.file)
         .map_err(anyhow::Error::from)?;
-    let stored = Stored::import(plan, graph)?;
+    let stored = Stored::import(plan, graph, &[K::NAME])?;
     let before = stored.session.counts().map_err(anyhow::Error::from)?;
     let progress = Progress::begin("bfs", 0);
     let vertices = graph.graph.vertices() as u64;
-    let (distances, seconds) = match plan.options.cache_mode {
-        CacheMode::None | CacheMode::Optimistic => search(&bfs_level, &stored, vertices, source)?,
-        CacheMode::Naive => search(&bfs_level_naive, &stored, vertices, source)?,
-        CacheMode::Bam => search(&bfs_level_bam, &stored, vertices, source)?,
-        CacheMode::BamReuse => search(&bfs_level_reuse, &stored, vertices, source)?,
-    };
+    let (distances, seconds) = search(kernel, plan, &stored, vertices, source)?;
     let reads = stored.reads_since(before)?;
     let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
@@ -123,6 +134,7 @@ pub(crate) fn bfs(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
 /// The levels of a search by `kernel`: distances and seconds of kernel time.
 fn search<K: Kernel<Args = <bfs_level as Kernel>::Args>>(
     kernel: &K,
+    plan: &Plan,
     stored: &Stored,
     vertices: u64,
     source: u32,
@@ -135,7 +147,7 @@ fn search<K: Kernel<Args = <bfs_level as Kernel>::Args>>(
     distances.write(u64::from(source), &[0])?;
     frontier.write(0, &[source])?;
     let (mut level, mut count, mut seconds) = (0, 1u64, 0.0);
-    let config = session.fill(kernel)?;
+    let config = plan.fill(session, kernel)?;
     let warps = config.lanes() / 32;
     while count > 0 {
         progress.write(NEXT_COUNT, &[0])?;
@@ -163,16 +175,26 @@ fn search<K: Kernel<Args = <bfs_level as Kernel>::Args>>(
 
 /// Finds the weakly connected components.
 pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
-    let stored = Stored::import(plan, graph)?;
+    match plan.options.cache_mode {
+        CacheMode::None | CacheMode::Optimistic => cc_by(&cc_hook, plan, graph),
+        CacheMode::Naive => cc_by(&cc_hook_naive, plan, graph),
+        CacheMode::Bam => cc_by(&cc_hook_bam, plan, graph),
+        CacheMode::BamReuse => cc_by(&cc_hook_reuse, plan, graph),
+    }
+}
+
+/// The same, by `kernel`.
+fn cc_by<K: Kernel<Args = <cc_hook as Kernel>::Args>>(
+    kernel: &K,
+    plan: &Plan,
+    graph: &NamedGraph,
+) -> Result<Finding, Failure> {
+    let kernels = [K::NAME, <cc_flatten as Kernel>::NAME];
+    let stored = Stored::import(plan, graph, &kernels)?;
     let before = stored.session.counts().map_err(anyhow::Error::from)?;
     let progress = Progress::begin("cc", 0);
     let vertices = graph.graph.vertices() as u32;
-    let (labels, seconds) = match plan.options.cache_mode {
-        CacheMode::None | CacheMode::Optimistic => components(&cc_hook, &stored, vertices)?,
-        CacheMode::Naive => components(&cc_hook_naive, &stored, vertices)?,
-        CacheMode::Bam => components(&cc_hook_bam, &stored, vertices)?,
-        CacheMode::BamReuse => components(&cc_hook_reuse, &stored, vertices)?,
-    };
+    let (labels, seconds) = components(kernel, plan, &stored, vertices)?;
     let reads = stored.reads_since(before)?;
     let failed = plan.failed(&stored.session)?;
     stored.session.finish().map_err(anyhow::Error::from)?;
@@ -203,15 +225,16 @@ pub(crate) fn cc(plan: &Plan, graph: &NamedGraph) -> Result<Finding, Failure> {
 /// Labels of all vertices, joined by `kernel`, and seconds of kernel time.
 fn components<K: Kernel<Args = <cc_hook as Kernel>::Args>>(
     kernel: &K,
+    plan: &Plan,
     stored: &Stored,
     vertices: u32,
 ) -> anyhow::Result<(Vec<u32>, f64)> {
     let session = &stored.session;
     let parents = session.upload(&(0..vertices).collect::<Vec<u32>>())?;
-    let config = session.fill(kernel)?;
+    let config = plan.fill(session, kernel)?;
     let args = (stored.edges, stored.offsets(), parents.atomics());
     let mut seconds = session.launch(kernel, config, args)?;
-    let config = session.fill(&cc_flatten)?;
+    let config = plan.fill(session, &cc_flatten)?;
     seconds += session.launch(&cc_flatten, config, (parents.atomics(),))?;
     Ok((parents.to_vec()?, seconds))
 }

@@ -1,6 +1,7 @@
 //! Random block reads: what queues and SSDs can do.
 
 use hdrhistogram::Histogram;
+use warpstore::device::launch::Kernel;
 use warpstore::{BlocksConfig, LaunchConfig, Session};
 use warpstore_kernels::iops::{iops, media_word};
 
@@ -96,6 +97,7 @@ impl Size {
 pub(crate) fn run(plan: &Plan) -> Result<Finding, Failure> {
     let size = Size::of(plan);
     let session = plan.open(&Needs {
+        kernels: &[<iops as Kernel>::NAME],
         bytes: Bytes::EachSsd(size.span),
         lanes: Some(size.lanes),
         blocks: Some(BlocksConfig {

@@ -8,7 +8,7 @@ use warpstore::device::launch::Kernel;
 use warpstore::device::parts::nvme_wire::Status;
 use warpstore::{
     BlocksConfig, Configuration, CudaRunner, Fault, Faults, LaunchConfig, Medium, Profile, Rule,
-    Session, SsdConfig, SsdSource, Target, VfioConfig, When,
+    Session, SsdConfig, SsdSource, Target, VfioConfig, When, kernels_ptx,
 };
 
 use crate::exit::Failure;
@@ -33,7 +33,9 @@ pub(crate) struct Plan<'a> {
 }
 
 /// What an experiment needs of its session.
-pub(crate) struct Needs {
+pub(crate) struct Needs<'a> {
+    /// Names of the kernels that it launches.
+    pub kernels: &'a [&'a str],
     /// Bytes of arrays on all SSDs together, or of blocks on each.
     pub bytes: Bytes,
     /// Lanes in flight, where the experiment decides.
@@ -194,7 +196,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Opens a session with what an experiment needs.
-    pub(crate) fn open(&self, needs: &Needs) -> Result<Session, Failure> {
+    pub(crate) fn open(&self, needs: &Needs<'_>) -> Result<Session, Failure> {
         let options = self.options;
         let lanes = needs.lanes.unwrap_or_else(|| self.lanes());
         let ssd_bytes = match needs.bytes {
@@ -238,7 +240,11 @@ impl<'a> Plan<'a> {
             blocks: needs.blocks,
             timeout: options.timeout,
         };
-        Ok(Session::open(configuration, "").map_err(anyhow::Error::from)?)
+        let ptx = match self.runner {
+            Runner::Threads => String::new(),
+            Runner::Cuda => kernels_ptx(needs.kernels),
+        };
+        Ok(Session::open(configuration, &ptx).map_err(anyhow::Error::from)?)
     }
 
     /// The SSDs; emulated ones with so many bytes.

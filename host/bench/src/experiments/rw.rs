@@ -117,6 +117,7 @@ fn run_by<K: Kernel<Args = <rw as Kernel>::Args>>(
 ) -> Result<Finding, Failure> {
     let size = Size::of(plan);
     let needs = Needs {
+        kernels: &[K::NAME],
         bytes: Bytes::Array(size.bytes(plan)),
         lanes: None,
         blocks: None,
