@@ -5,6 +5,7 @@ mod answering;
 mod block_io;
 mod emulated;
 mod faulty;
+mod lives;
 mod memory;
 mod odd;
 mod registers;
