@@ -108,11 +108,13 @@ impl CpuQueue {
         let mut attempt: u32 = 0;
         let mut looked = begin;
         loop {
+            // Before the look at the ring, so that what is there when time is up still counts.
+            let exhausted = patience.exhausted().is_some();
             self.queue.drain(Solo, done);
             if enough(done) {
                 return Ok(());
             }
-            if patience.exhausted().is_some() {
+            if exhausted {
                 self.queue.kill();
                 return Err(self.stopped(begin));
             }

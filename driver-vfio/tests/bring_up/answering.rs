@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use nvme_wire::identify::PAGE_WORDS;
 use nvme_wire::regs::offset;
@@ -21,8 +22,10 @@ pub struct Answer {
     pub dw0: u32,
     /// What is written to PRP1.
     pub page: Option<[u64; PAGE_WORDS]>,
-    /// CID of the completion, if not that of the command.
-    pub cid: Option<u16>,
+    /// What is posted instead of the one completion that is due. The phase is right in each.
+    pub posted: fn(Cqe) -> Vec<Cqe>,
+    /// Time between the first half of a completion and the second, which has the phase.
+    pub torn: Duration,
 }
 
 impl Answer {
@@ -31,7 +34,8 @@ impl Answer {
             status,
             dw0: 0,
             page: None,
-            cid: None,
+            posted: |cqe| vec![cqe],
+            torn: Duration::ZERO,
         }
     }
 
@@ -67,7 +71,7 @@ impl Answering {
         let thread = thread::spawn({
             let (fake, commands, stop) = (fake.clone(), commands.clone(), stop.clone());
             move || {
-                let mut served = 0;
+                let (mut served, mut posted) = (0, 0);
                 while !stop.load(Ordering::Relaxed) {
                     if served % ENTRIES == fake.admin_tail() {
                         thread::yield_now();
@@ -75,8 +79,8 @@ impl Answering {
                     }
                     let sqe = fetch(&fake, served);
                     commands.lock().unwrap().push(sqe);
-                    complete(&fake, served, sqe, answer(sqe));
                     served += 1;
+                    posted += complete(&fake, served, posted, sqe, &answer(sqe));
                 }
             }
         });
@@ -108,18 +112,28 @@ fn fetch(fake: &Fake, served: u32) -> Sqe {
     }))
 }
 
-fn complete(fake: &Fake, served: u32, sqe: Sqe, answer: Answer) {
+/// Completes `sqe`, the last of `served` commands, behind `before` completions; returns how many
+/// were posted.
+fn complete(fake: &Fake, served: u32, before: u32, sqe: Sqe, answer: &Answer) -> u32 {
     for (index, word) in (0..).zip(answer.page.into_iter().flatten()) {
         at_iova(sqe.prp1(), PAGE_WORDS as u64)
             .at(index)
             .store(word, Order::Relaxed);
     }
-    let phase = (served / ENTRIES).is_multiple_of(2);
-    let [low, high] = Cqe::new(answer.cid.unwrap_or(sqe.cid()), answer.status, phase)
+    let due = Cqe::new(sqe.cid(), answer.status, false)
         .with_result(answer.dw0)
-        .with_sq(0, ((served + 1) % ENTRIES) as u16)
-        .to_words();
-    let acq = fake.written(offset::ACQ)[0] + u64::from(served % ENTRIES) * 16;
-    at_iova(acq, 2).at(0).store(low, Order::Relaxed);
-    at_iova(acq, 2).at(1).store(high, Order::Release);
+        .with_sq(0, (served % ENTRIES) as u16);
+    let cqes = (answer.posted)(due);
+    for (index, cqe) in (before..).zip(&cqes) {
+        let phase = (index / ENTRIES).is_multiple_of(2);
+        let [low, high] = Cqe::new(cqe.cid, cqe.status(), phase)
+            .with_result(cqe.dw0)
+            .with_sq(cqe.sqid, cqe.sqhd)
+            .to_words();
+        let acq = fake.written(offset::ACQ)[0] + u64::from(index % ENTRIES) * 16;
+        at_iova(acq, 2).at(0).store(low, Order::Relaxed);
+        thread::sleep(answer.torn);
+        at_iova(acq, 2).at(1).store(high, Order::Release);
+    }
+    cqes.len() as u32
 }

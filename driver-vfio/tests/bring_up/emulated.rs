@@ -114,6 +114,49 @@ fn data_goes_through_a_queue_pair_of_any_depth() {
 }
 
 #[test]
+fn doorbells_are_found_at_every_stride() {
+    for dstrd in [0, 1, 4, 5, 15] {
+        let (memory, data) = (rings(), Words::new(4096 / 8));
+        let rig = Rig::new(Configuration {
+            dstrd,
+            ..configuration()
+        });
+        let mut controller = rig.enable(3);
+        rig.backing.map_dma(memory.cells().into()).unwrap();
+        rig.backing.map_dma(data.cells().into()).unwrap();
+        let pair = controller
+            .create_queue_pair(request(&memory, 3, 4))
+            .unwrap();
+        let prp = DmaRegion::from(data.cells()).address();
+        let status = Submitter::new(&pair).run(Sqe::read(1, 0, 0, prp, 0));
+        assert!(status.is_success(), "DSTRD {dstrd}");
+        controller.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn the_smallest_ring_goes_round_ten_thousand_times() {
+    let (memory, data) = (rings(), Words::new(4096 / 8));
+    let rig = Rig::new(Configuration {
+        queue_entries: 2,
+        ..configuration()
+    });
+    let mut controller = rig.enable(1);
+    assert_eq!(controller.max_entries(), 2);
+    rig.backing.map_dma(memory.cells().into()).unwrap();
+    rig.backing.map_dma(data.cells().into()).unwrap();
+    let pair = controller
+        .create_queue_pair(request(&memory, 1, 2))
+        .unwrap();
+    let prp = DmaRegion::from(data.cells()).address();
+    let reads: Vec<Sqe> = (0..20_000)
+        .map(|n| Sqe::read(1, n % 64, 0, prp, 0))
+        .collect();
+    let statuses = Submitter::new(&pair).run_all(&reads);
+    assert!(statuses.iter().all(|status| status.is_success()));
+}
+
+#[test]
 fn queue_pairs_that_cannot_be_are_refused_and_leave_nothing_behind() {
     let memory = rings();
     let rig = Rig::new(configuration());

@@ -4,9 +4,13 @@
 use std::sync::Arc;
 
 use driver_vfio::{Backing, DmaRegion, Error};
+use nvme_model::{Configuration, Fault, Faults, Rule, When};
+use nvme_wire::Sqe;
 use nvme_wire::regs::{Cap, Cc};
+use warpstore_simt::{Cell, Cells, Order};
 
 use crate::faulty::{Faulty, Symptom};
+use crate::memory::{Submitter, Words};
 use crate::rig::{Rig, bring_up, configuration, request, rings};
 
 #[test]
@@ -35,6 +39,83 @@ fn a_dropped_controller_is_disabled() {
     assert!(rig.cc().en());
     drop(controller);
     assert!(!rig.cc().en());
+}
+
+#[test]
+fn a_panic_leaves_the_controller_disabled() {
+    let rig = Rig::new(configuration());
+    let backing = rig.backing.clone();
+    let panicked = std::thread::spawn(move || {
+        let _controller = bring_up(backing, 1).unwrap();
+        std::panic::resume_unwind(Box::new("a bug elsewhere"));
+    });
+    assert!(panicked.join().is_err());
+    assert!(!rig.cc().en());
+}
+
+/// More lives than the emulated controller has room for mappings.
+#[test]
+fn three_hundred_resets_under_load_leave_nothing_behind() {
+    let rig = Rig::new(configuration());
+    for life in 0..300 {
+        let memory = rings();
+        let data = Words::new(4096 / 8);
+        let mut controller = rig.enable(1);
+        let mapped: Vec<_> = [memory.cells().into(), data.cells().into()]
+            .into_iter()
+            .map(|region: DmaRegion| (rig.backing.map_dma(region).unwrap(), region.bytes()))
+            .collect();
+        let pair = controller
+            .create_queue_pair(request(&memory, 1, 64))
+            .unwrap();
+        let submitter = Submitter::new(&pair);
+        let prp = DmaRegion::from(data.cells()).address();
+        for lba in 0..60 {
+            submitter.submit(Sqe::read(1, lba, 0, prp, 0));
+        }
+        drop(controller);
+        assert!(!rig.cc().en(), "life {life}");
+        for (iova, bytes) in mapped {
+            rig.backing.unmap_dma(iova, bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_command_that_never_ends_does_so_with_its_queue_and_others_work_on() {
+    let rig = Rig::new(Configuration {
+        faults: Faults {
+            seed: 1,
+            rules: vec![Rule {
+                queue: Some(1),
+                ..Rule::new(Fault::Drop, When::Always)
+            }],
+        },
+        ..configuration()
+    });
+    let (stuck, well, data) = (rings(), rings(), Words::new(4096 / 8));
+    let mut controller = rig.enable(2);
+    for memory in [&stuck, &well, &data] {
+        rig.backing.map_dma(memory.cells().into()).unwrap();
+    }
+    let prp = DmaRegion::from(data.cells()).address();
+    let pair = controller.create_queue_pair(request(&stuck, 1, 4)).unwrap();
+    Submitter::new(&pair).submit(Sqe::read(1, 0, 0, prp, 0));
+    let pair = controller.create_queue_pair(request(&well, 2, 4)).unwrap();
+    let other = Submitter::new(&pair);
+    assert!(other.run(Sqe::read(1, 1, 0, prp, 0)).is_success());
+
+    // No Abort: the end of the queue is the end of the command. What is in memory then stays.
+    controller.delete_queue_pair(1).unwrap();
+    data.fill(0xa5a5);
+    stuck.fill(0xa5a5);
+    assert!(other.run(Sqe::write(1, 1, 0, prp, 0)).is_success());
+    for memory in [&data, &stuck] {
+        let cells = memory.cells();
+        let touched = (0..cells.len()).find(|&at| cells.at(at).load(Order::Relaxed) != 0xa5a5);
+        assert_eq!(touched, None);
+    }
+    controller.shutdown().unwrap();
 }
 
 /// Bring-up and shutdown over `backing`.

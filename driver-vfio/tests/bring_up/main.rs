@@ -3,7 +3,9 @@
 
 mod answering;
 mod block_io;
+mod completions;
 mod emulated;
+mod failing;
 mod faulty;
 mod lives;
 mod memory;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use driver_vfio::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
-use nvme_wire::regs::{Cap, Cc, Csts, offset};
+use nvme_wire::regs::{Cap, Cc, Crto, Csts, offset};
 use warpstore_simt::{NativeCell, System};
 
 use crate::memory::doorbell;
@@ -14,8 +14,11 @@ use crate::memory::doorbell;
 #[derive(Clone, Copy)]
 pub struct Script {
     pub cap: Cap,
+    pub crto: Crto,
     /// CC before anybody touches it.
     pub cc: Cc,
+    /// CSTS.RDY before anybody touches CC, if it does not follow CC.EN.
+    pub ready: Option<bool>,
     /// RDY rises after EN does.
     pub rises: bool,
     /// RDY falls after EN does.
@@ -36,7 +39,9 @@ impl Script {
                 .with_mqes_z(1023)
                 .with_css(Cap::CSS_NVM)
                 .with_to(2),
+            crto: Crto::new(),
             cc: Cc::new(),
+            ready: None,
             rises: true,
             falls: true,
             fatal_from: None,
@@ -65,7 +70,7 @@ impl Fake {
     pub fn new(script: Script) -> Arc<Self> {
         let state = State {
             cc: script.cc,
-            ready: script.cc.en(),
+            ready: script.ready.unwrap_or(script.cc.en()),
             accesses: 0,
             written: Vec::new(),
             mapped: Vec::new(),
@@ -125,6 +130,7 @@ impl Fake {
                     .into_bits()
                     .into()
             }
+            offset::CRTO => self.script.crto.into_bits().into(),
             _ => 0,
         }
     }

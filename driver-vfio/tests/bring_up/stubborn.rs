@@ -1,20 +1,20 @@
-//! Controllers that do not get ready, are not there, or fail on the way.
+//! Controllers that do not get ready, do not stop, or are none.
 
 use std::sync::Arc;
 
 use driver_vfio::{Controller, Disabled, Error, Step};
-use nvme_wire::regs::{Cap, Cc, Csts, offset};
+use nvme_wire::regs::{Cap, Cc, Crto, offset};
 
+use crate::SHORT;
 use crate::memory::Admin;
 use crate::registers::{Fake, Script};
-use crate::{PATIENT, SHORT};
 
-fn open(fake: &Arc<Fake>) -> Result<Controller<Disabled>, Error> {
+pub fn open(fake: &Arc<Fake>) -> Result<Controller<Disabled>, Error> {
     Controller::open(fake.clone(), SHORT)
 }
 
 /// Opens and enables, which ends in an error here: nobody completes Identify.
-fn bring_up(fake: &Arc<Fake>) -> Error {
+pub fn bring_up(fake: &Arc<Fake>) -> Error {
     let enabled = open(fake).and_then(|controller| {
         let memory = Admin::new(controller.admin_bytes());
         controller.enable(memory, 4)
@@ -107,7 +107,56 @@ fn a_controller_that_never_gets_ready_is_given_up_for_every_timeout() {
             "CAP.TO {to}: {waited:?}"
         );
         assert!(!fake.is_enabled());
+        assert_eq!(fake.admin_tail(), 0, "no doorbell before RDY");
     }
+}
+
+#[test]
+fn a_ready_timeout_of_crto_counts_where_there_is_one_and_a_bogus_one_does_not() {
+    let good = Script::good();
+    let with_media = good.cap.with_to(1).with_crms(Cap::CRMS_WITH_MEDIA);
+    for (cap, crwmt, units) in [
+        (with_media, 4, 4),
+        (with_media, 0, 1),
+        (good.cap.with_to(1), 0xffff, 1),
+    ] {
+        let fake = Fake::new(Script {
+            cap,
+            crto: Crto::new().with_crwmt(crwmt),
+            rises: false,
+            ..good
+        });
+        let error = bring_up(&fake);
+        let Error::NotInTime { waited, .. } = error else {
+            panic!("CRWMT {crwmt}: {error}");
+        };
+        assert!(waited >= SHORT.ready_unit * units, "CRWMT {crwmt}");
+    }
+}
+
+#[test]
+fn an_enable_that_is_under_way_is_waited_for_before_it_is_undone() {
+    let good = Script::good();
+    // EN is set, RDY is not and never will be: EN is cleared all the same, at the end of the time.
+    let fake = Fake::new(Script {
+        cc: Cc::new().with_en(true),
+        ready: Some(false),
+        rises: false,
+        ..good
+    });
+    let begin = std::time::Instant::now();
+    open(&fake).unwrap();
+    assert!(begin.elapsed() >= SHORT.ready_unit * 2, "CAP.TO is 2");
+    assert!(!fake.is_enabled());
+
+    // RDY is still set from a life before, and EN is clear: there is nothing to write.
+    let fake = Fake::new(Script {
+        ready: Some(true),
+        ..good
+    });
+    let error = open(&fake).err().expect("RDY stays 1");
+    assert!(matches!(error, Error::NotInTime { .. }), "{error}");
+    assert!(fake.written(offset::CC).is_empty());
 }
 
 #[test]
@@ -188,83 +237,6 @@ fn queue_sizes_do_not_wrap() {
         });
         assert_eq!(open(&fake).unwrap().max_entries(), most);
     }
-}
-
-/// Accesses of a whole bring-up before the wait for the first completion.
-fn accesses_until_enabled() -> u64 {
-    let fake = Fake::new(Script {
-        rises: false,
-        ..Script::good()
-    });
-    let controller = open(&fake).unwrap();
-    let opened = fake.accesses();
-    drop(controller);
-    // Configure: CSTS, CC, CAP, AQA, ASQ, ACQ; enable: CC, CSTS.
-    opened + 8
-}
-
-#[test]
-fn a_fatal_status_is_noticed_at_every_step() {
-    for from in 0..accesses_until_enabled() {
-        let fake = Fake::new(Script {
-            fatal_from: Some(from),
-            ..Script::good()
-        });
-        let error = bring_up(&fake);
-        assert!(
-            matches!(error, Error::Fatal { .. }),
-            "from access {from}: {error}"
-        );
-        assert!(!fake.is_enabled());
-        assert_eq!(fake.n_mapped(), 0);
-    }
-}
-
-#[test]
-fn a_fatal_status_during_a_command_is_noticed() {
-    let from = accesses_until_enabled() + 1;
-    let fake = Fake::new(Script {
-        fatal_from: Some(from),
-        ..Script::good()
-    });
-    let error = bring_up(&fake);
-    let fatal = Csts::new().with_rdy(true).with_cfs(true);
-    assert!(
-        matches!(error, Error::Fatal { step: Step::Command, csts, .. } if csts == fatal),
-        "{error}"
-    );
-}
-
-#[test]
-fn removal_is_noticed_at_every_step() {
-    for from in 0..accesses_until_enabled() + 2 {
-        let fake = Fake::new(Script {
-            gone_from: Some(from),
-            ..Script::good()
-        });
-        let error = bring_up(&fake);
-        assert!(
-            matches!(error, Error::Removed { .. }),
-            "from access {from}: {error}"
-        );
-    }
-}
-
-#[test]
-fn a_short_absence_while_the_controller_is_reset_is_no_removal() {
-    let cc = Cc::new().with_en(true);
-    let good = Script::good();
-    let undisturbed = Fake::new(Script { cc, ..good });
-    open(&undisturbed).unwrap();
-    // The last access is the CSTS that shows RDY = 0.
-    let from = undisturbed.accesses() - 1;
-    let fake = Fake::new(Script {
-        cc,
-        gone_from: Some(from),
-        gone_for: 20,
-        ..good
-    });
-    assert!(Controller::open(fake, PATIENT).is_ok());
 }
 
 #[test]

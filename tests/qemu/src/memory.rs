@@ -185,6 +185,20 @@ impl Submitter {
         self.run_all(&[command])[0]
     }
 
+    /// Submits one command and does not wait for it.
+    ///
+    /// # Panics
+    /// If the queue does not take it.
+    pub fn submit(&self, command: Sqe) {
+        let patience = Patience {
+            deadline_ns: Native::now_ns() + LIMIT_NS,
+            abort: doorbell(&self.abort),
+        };
+        self.queue
+            .submit(Solo, command, 0, &Ignored, &patience)
+            .expect("the queue takes commands");
+    }
+
     /// Submits all commands, as many at a time as the queue takes, and waits for all.
     ///
     /// # Panics
@@ -213,6 +227,13 @@ impl Submitter {
             .filter_map(OnceCell::into_inner)
             .collect()
     }
+}
+
+/// Completions that nobody waits for.
+struct Ignored;
+
+impl Finish for Ignored {
+    fn finish(&self, _: Completion) {}
 }
 
 /// The status of each command, by its tag.
