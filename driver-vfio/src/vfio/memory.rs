@@ -103,18 +103,28 @@ fn huge_pages(meminfo: &str, key: &str) -> u64 {
 
 /// What a refused mapping of `bytes` means, with `before` bytes mapped already.
 pub(super) fn explain(error: VfioError, bytes: u64, before: u64) -> String {
-    let VfioError::IommuDmaMap(errno) = &error else {
-        return error.to_string();
+    let known = match &error {
+        VfioError::IommuDmaMap(errno) => known(errno.errno(), bytes, before),
+        _ => None,
     };
-    match errno.errno() {
-        libc::ENOMEM => not_pinned(bytes, before, getrlimit(Resource::Memlock).current),
-        libc::ENOSPC => format!(
+    known.unwrap_or_else(|| error.to_string())
+}
+
+/// The refusals that users meet, with what to do about them.
+fn known(errno: i32, bytes: u64, before: u64) -> Option<String> {
+    match errno {
+        libc::ENOMEM => Some(not_pinned(
+            bytes,
+            before,
+            getrlimit(Resource::Memlock).current,
+        )),
+        libc::ENOSPC => Some(format!(
             "the IOMMU has no more mappings to give; map less often and more at a time, or load \
              vfio_iommu_type1 with a larger dma_entry_limit (now {})",
             fs::read_to_string("/sys/module/vfio_iommu_type1/parameters/dma_entry_limit")
                 .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
-        ),
-        _ => error.to_string(),
+        )),
+        _ => None,
     }
 }
 
@@ -173,5 +183,13 @@ mod tests {
         assert!(text.contains("ulimit -l 10240"), "{text}");
         assert!(!not_pinned(1, 0, None).contains("ulimit"));
         assert!(!not_pinned(1, 0, Some(8)).contains("ulimit"));
+    }
+
+    #[test]
+    fn an_iommu_without_room_for_mappings_is_told_from_a_lack_of_memory() {
+        let refused = |errno| known(errno, 1 << 20, 0).unwrap_or_default();
+        assert!(refused(libc::ENOSPC).contains("dma_entry_limit"));
+        assert!(refused(libc::ENOMEM).contains("cannot be pinned"));
+        assert_eq!(known(libc::EFAULT, 1 << 20, 0), None);
     }
 }

@@ -12,12 +12,14 @@
 //! clears CC.EN when this one is gone and only then lets go of the device. Until then the kernel
 //! keeps memory pinned, and the IOMMU keeps the controller off everything else.
 //!
-//! When the kernel asks for the device back, `is_wanted_back` says so.
+//! A BAR that vanishes under its mapping reads all-ones (`sys/bus_error.rs`). When the kernel asks
+//! for the device back, `is_wanted_back` says so.
 //!
-//! Not here: interrupts (queues are polled), iommufd, hot-unplug (a BAR that vanishes under a
-//! mapping is a SIGBUS), and VFIO without an IOMMU, which is refused. Controllers that are opened
-//! together share a container, and so may share an IOMMU group; others may not.
+//! Not here: interrupts (queues are polled), iommufd, and VFIO without an IOMMU, which is refused.
+//! Controllers that are opened together share a container, and so may share an IOMMU group; others
+//! may not.
 
+mod bar;
 mod config;
 mod domain;
 mod error;
@@ -29,20 +31,16 @@ mod pci;
 mod request;
 mod sys;
 
-use std::fs::File;
 use std::ops::Deref;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nvme_wire::regs::offset;
-use vfio_bindings::bindings::vfio::{
-    VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_REGION_INFO_FLAG_MMAP,
-};
-use vfio_ioctls::{VfioContainer, VfioDevice, VfioOps, VfioRegionInfoCap};
+use vfio_bindings::bindings::vfio::VFIO_PCI_CONFIG_REGION_INDEX;
+use vfio_ioctls::{VfioContainer, VfioDevice, VfioOps};
 use warpstore_simt::{Native, NativeCell, Order, Platform, System};
 
 use crate::backing::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
+use bar::Bar;
 use config::Config;
 use domain::Domain;
 pub use error::VfioError;
@@ -50,7 +48,6 @@ use guardian::Guardian;
 pub use memory::{DmaMemory, PageSize};
 pub use pci::{address_of, bound_controllers};
 use request::Request;
-use sys::Area;
 
 /// An NVMe controller behind VFIO.
 ///
@@ -75,16 +72,6 @@ struct Device {
     /// Where sysfs has the function.
     sysfs: PathBuf,
     request: Request,
-}
-
-/// BAR 0: the parts that may be mapped, and a slower way to the rest.
-struct Bar {
-    /// Offset in the BAR and mapping of each part.
-    areas: Vec<(u64, Area)>,
-    bytes: u64,
-    file: File,
-    /// Where the BAR begins in `file`.
-    start: u64,
 }
 
 impl Vfio {
@@ -133,9 +120,9 @@ impl Vfio {
         let config = Config::new(file, start);
         config.check_class(address)?;
         let bar = Bar::map(&device).map_err(failed("map BAR 0"))?;
-        let guardian = Guardian::watch(&bar.file, bar.start);
+        let guardian = Guardian::watch(bar.file(), bar.start());
         let guardian = guardian.map_err(failed("start the process that guards the controller"))?;
-        sys::reset(&bar.file).map_err(failed("reset the controller"))?;
+        sys::reset(bar.file()).map_err(failed("reset the controller"))?;
         config
             .enable()
             .map_err(failed("make the controller a bus master"))?;
@@ -216,65 +203,9 @@ impl Drop for Device {
     }
 }
 
-impl Bar {
-    fn map(device: &VfioDevice) -> std::io::Result<Self> {
-        let index = VFIO_PCI_BAR0_REGION_INDEX;
-        let (bytes, start) = (
-            device.get_region_size(index),
-            device.get_region_offset(index),
-        );
-        let file = sys::duplicate(device)?;
-        let may_be_mapped = device.get_region_flags(index) & VFIO_REGION_INFO_FLAG_MMAP != 0;
-        let parts: Vec<(u64, u64)> = if may_be_mapped {
-            mappable(&device.get_region_caps(index), bytes)
-        } else {
-            Vec::new()
-        };
-        let map = |(at, len): (u64, u64)| {
-            sys::map(&file, start + at, len as usize).map(|area| (at, area))
-        };
-        let areas = parts.into_iter().map(map).collect::<Result<_, _>>()?;
-        Ok(Self {
-            areas,
-            bytes,
-            file,
-            start,
-        })
-    }
-
-    /// The mapping that holds the 32-bit word at `at`, and the word's offset in it.
-    fn find(&self, at: u64) -> Option<(&Area, usize)> {
-        self.areas.iter().find_map(|(first, area)| {
-            let offset = at.checked_sub(*first)?;
-            (offset + 4 <= area.bytes() as u64).then_some((area, offset as usize))
-        })
-    }
-}
-
-/// The parts of a region that may be mapped: all of it, unless the kernel lists them.
-fn mappable(capabilities: &[VfioRegionInfoCap], bytes: u64) -> Vec<(u64, u64)> {
-    let listed = capabilities.iter().find_map(|capability| match capability {
-        VfioRegionInfoCap::SparseMmap(sparse) => Some(&sparse.areas),
-        _ => None,
-    });
-    match listed {
-        Some(areas) => areas.iter().map(|area| (area.offset, area.size)).collect(),
-        None => vec![(0, bytes)],
-    }
-}
-
 impl Registers for Vfio {
     fn read32(&self, at: BarOffset) -> u32 {
-        if let Some((area, offset)) = self.bar.find(at.0) {
-            return area.read32(offset);
-        }
-        let mut bytes = [0xff; 4];
-        // An error leaves all-ones, as a controller that is gone does.
-        let _ = self
-            .bar
-            .file
-            .read_exact_at(&mut bytes, self.bar.start + at.0);
-        u32::from_le_bytes(bytes)
+        self.bar.read32(at.0)
     }
 
     fn read64(&self, at: BarOffset) -> u64 {
@@ -285,14 +216,7 @@ impl Registers for Vfio {
     fn write32(&self, at: BarOffset, value: u32) {
         // Ordering: writes to memory come before the register's, as for a doorbell ([SQ-3]).
         Native::fence::<System>(Order::AcqRel);
-        if let Some((area, offset)) = self.bar.find(at.0) {
-            return area.write32(offset, value);
-        }
-        // An error means that the controller is gone; the next read tells.
-        let _ = self
-            .bar
-            .file
-            .write_all_at(&value.to_le_bytes(), self.bar.start + at.0);
+        self.bar.write32(at.0, value);
     }
 
     fn write64(&self, at: BarOffset, value: u64) {
@@ -307,12 +231,7 @@ impl Backing for Vfio {
     }
 
     fn doorbell(&self, at: BarOffset) -> Result<NativeCell<u32, System>, BackingError> {
-        let found = self.bar.find(at.0).filter(|_| at.0 >= offset::DOORBELLS);
-        let (area, word) = found.ok_or_else(|| {
-            let bytes = self.bar.bytes;
-            format!("there is none at {:#x}: BAR 0 has {bytes} bytes, or does not let this part be mapped", at.0)
-        })?;
-        Ok(area.cell(word))
+        Ok(self.bar.doorbell(at.0)?)
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<Iova, BackingError> {
@@ -335,26 +254,8 @@ impl Backing for Vfio {
     }
 
     fn reset(&self) -> Result<(), BackingError> {
-        sys::reset(&self.bar.file)?;
+        sys::reset(self.bar.file())?;
         // The kernel restores the function's registers; what it leaves off is set again.
         Ok(self.config.enable()?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use vfio_ioctls::{VfioRegionInfoCapSparseMmap, VfioRegionSparseMmapArea};
-
-    use super::*;
-
-    #[test]
-    fn a_bar_is_mapped_whole_unless_the_kernel_lists_its_parts() {
-        let whole = [VfioRegionInfoCap::MsixMappable];
-        assert_eq!(mappable(&whole, 0x4000), [(0, 0x4000)]);
-        let area = |offset, size| VfioRegionSparseMmapArea { offset, size };
-        let sparse = VfioRegionInfoCap::SparseMmap(VfioRegionInfoCapSparseMmap {
-            areas: vec![area(0, 0x2000), area(0x3000, 0x1000)],
-        });
-        assert_eq!(mappable(&[sparse], 0x4000), [(0, 0x2000), (0x3000, 0x1000)]);
     }
 }

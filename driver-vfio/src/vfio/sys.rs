@@ -4,7 +4,10 @@
     reason = "mmap, ioctl and fork are the kernel's, not Rust's"
 )]
 // UNSAFETY: mappings of a BAR are reached by address; what the kernel is asked to map for DMA, or
-// to duplicate, is named by number; a forked child runs without a runtime.
+// to duplicate, is named by number; a forked child runs without a runtime; a signal handler puts
+// pages where a BAR was.
+
+mod bus_error;
 
 use std::fs::File;
 use std::io;
@@ -19,6 +22,7 @@ use warpstore_simt::{NativeCell, NativeCells, System};
 
 use super::guardian::Post;
 use crate::backing::DmaRegion;
+use bus_error::Watched;
 
 /// `VFIO_DEVICE_RESET`, which vfio-ioctls issues without looking at its result.
 const DEVICE_RESET: libc::c_ulong = request(11);
@@ -36,6 +40,8 @@ const fn request(index: u32) -> libc::c_ulong {
 pub(super) struct Area {
     first: NonNull<u8>,
     bytes: usize,
+    /// None only while it is dropped.
+    watched: Option<Watched>,
 }
 
 // SAFETY: every access goes to the device, one register at a time, whichever thread makes it.
@@ -58,7 +64,13 @@ pub(super) fn map(device: &File, start: u64, bytes: usize) -> io::Result<Area> {
         )
     }?;
     let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(Area { first, bytes })
+    let mut area = Area {
+        first,
+        bytes,
+        watched: None,
+    };
+    area.watched = Some(Watched::new(first.addr().get(), bytes)?);
+    Ok(area)
 }
 
 impl Area {
@@ -99,6 +111,8 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
+        // Before the addresses are others'.
+        self.watched = None;
         // SAFETY: the mapping is ours, and handles into it must not outlive the backing.
         let unmapped = unsafe { munmap(self.first.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
