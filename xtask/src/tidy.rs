@@ -6,6 +6,7 @@
 
 mod device;
 mod edges;
+mod opcodes;
 mod rules;
 mod snippets;
 mod source;
@@ -99,6 +100,7 @@ pub fn run() -> Result<()> {
     problems.extend(tree.sources.iter().flat_map(text::check));
     problems.extend(device::check(&tree.sources));
     problems.extend(unsafety::check(&tree.sources));
+    problems.extend(opcodes::check(&tree.sources));
     problems.extend(text::foreign_names(&tree.texts));
     problems.extend(edges::check(&metadata)?);
     problems.extend(rules::check(&tree));

@@ -3,18 +3,17 @@
 //! What the kernel or anybody else uses is never taken. What holds data is taken only with the
 //! serial number in `--yes-destroy`, typed by somebody who has read what was found.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 use super::binding::{self, Bus, Sysfs};
-use super::{Controller, NVME, VFIO, controllers, entries_if_any, name, signature, text, uses};
-
-/// Where the serial numbers of SSDs on vfio-pci are kept: there the kernel does not know them.
-/// It is emptied when the machine starts, as the bindings are.
-const RECORDS: &str = "run/warpstore";
+use super::blocks::partitions;
+use super::openers::openers;
+use super::records::{self, forget, record, recorded};
+use super::{Controller, NVME, VFIO, controllers, signature, text, uses};
 
 /// Arguments of `bind`.
 #[derive(clap::Args)]
@@ -53,6 +52,7 @@ pub fn unbind(args: &Unbind) -> Result<()> {
 }
 
 fn bind_on(system: &Path, bus: &impl Bus, args: &Bind) -> Result<()> {
+    let _lock = records::lock(system)?;
     let controller = find(system, &args.ssd)?;
     println!("{}", controller.shown());
     match controller.driver.as_deref() {
@@ -90,6 +90,7 @@ fn bind_on(system: &Path, bus: &impl Bus, args: &Bind) -> Result<()> {
 }
 
 fn unbind_on(system: &Path, bus: &impl Bus, args: &Unbind) -> Result<()> {
+    let _lock = records::lock(system)?;
     let controller = match recorded(system, &args.ssd)? {
         Some(address) => find(system, &address)?,
         None => find(system, &args.ssd)?,
@@ -161,7 +162,10 @@ fn check_group(system: &Path, controller: &Controller) -> Result<()> {
 }
 
 fn check_free(system: &Path, controller: &Controller) -> Result<()> {
-    let uses = uses(system, controller);
+    let mut uses = uses(system, controller);
+    if uses.is_empty() {
+        uses = openers(system, controller)?;
+    }
     if uses.is_empty() {
         return Ok(());
     }
@@ -187,8 +191,14 @@ fn check_data(
     for (block, device) in claimed {
         let size = text(&system.join("sys/class/block").join(block).join("size"))?;
         let sectors: u64 = size.parse().with_context(|| format!("size of {block}"))?;
-        let found = signature::find(device, sectors * 512)
+        let mut found = signature::find(device, sectors * 512)
             .with_context(|| format!("{block} cannot be read, so what is on it is unknown"))?;
+        let partitions = partitions(system, block)?;
+        found.extend(
+            partitions
+                .iter()
+                .map(|name| format!("the partition {name}")),
+        );
         println!(
             "  {block}: {} MiB, {}",
             sectors >> 11,
@@ -216,190 +226,5 @@ fn check_data(
     Ok(())
 }
 
-/// Notes the serial number of what goes to vfio-pci.
-fn record(system: &Path, address: &str, serial: &str) -> Result<()> {
-    let folder = system.join(RECORDS);
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let file = folder.join(address);
-    fs::write(&file, serial).with_context(|| file.display().to_string())
-}
-
-fn forget(system: &Path, address: &str) {
-    // A record that stays is overwritten by the next one.
-    let _ = fs::remove_file(system.join(RECORDS).join(address));
-}
-
-/// The address of the SSD with this serial number, if it was recorded.
-fn recorded(system: &Path, serial: &str) -> Result<Option<String>> {
-    let records: Vec<PathBuf> = entries_if_any(&system.join(RECORDS))?;
-    let is_it = |file: &&PathBuf| text(file).is_ok_and(|found| found == serial);
-    Ok(records.iter().find(is_it).map(|file| name(file)))
-}
-
 #[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::os::unix::fs::{FileExt, symlink};
-
-    use super::super::DEVICES;
-    use super::super::fake::{SERIAL, SSD, System};
-    use super::*;
-
-    /// Moves the function of a made-up system as the kernel would.
-    struct Kernel<'a> {
-        system: &'a System,
-        writes: RefCell<usize>,
-    }
-
-    impl<'a> Kernel<'a> {
-        fn of(system: &'a System) -> Self {
-            Self {
-                system,
-                writes: RefCell::new(0),
-            }
-        }
-
-        fn device(&self) -> PathBuf {
-            self.system.root().join(DEVICES).join(SSD)
-        }
-    }
-
-    impl Bus for Kernel<'_> {
-        fn driver(&self, _: &str) -> Option<String> {
-            super::super::link(&self.device().join("driver"))
-        }
-
-        fn write(&self, file: &str, content: &str) -> io::Result<()> {
-            *self.writes.borrow_mut() += 1;
-            let driver = self.device().join("driver");
-            match file.rsplit('/').next().unwrap() {
-                "driver_override" => fs::write(self.device().join("driver_override"), content),
-                "unbind" => fs::remove_file(driver),
-                _ => {
-                    let chosen = text(&self.device().join("driver_override"))?;
-                    let chosen = if chosen.is_empty() { NVME } else { &chosen };
-                    symlink(format!("../drivers/{chosen}"), driver)
-                }
-            }
-        }
-    }
-
-    fn try_bind(system: &System, yes_destroy: Option<&str>) -> (Result<()>, usize) {
-        let kernel = Kernel::of(system);
-        let args = Bind {
-            ssd: SERIAL.into(),
-            yes_destroy: yes_destroy.map(str::to_owned),
-        };
-        let done = bind_on(system.root(), &kernel, &args);
-        let writes = *kernel.writes.borrow();
-        (done, writes)
-    }
-
-    /// Binding is refused with these words, and the kernel was told nothing.
-    fn refused(system: &System, yes_destroy: Option<&str>, words: &str) {
-        let (done, writes) = try_bind(system, yes_destroy);
-        let error = format!("{:#}", done.unwrap_err());
-        assert!(error.contains(words), "{error}");
-        assert_eq!(writes, 0, "{error}");
-        assert!(!system.root().join(RECORDS).exists());
-    }
-
-    fn write(system: &System, at: u64, bytes: &[u8]) {
-        let node = system.root().join("dev/nvme0n1");
-        let node = File::options().write(true).open(node).unwrap();
-        node.write_all_at(bytes, at).unwrap();
-    }
-
-    #[test]
-    fn an_empty_disk_goes_there_and_back_by_its_serial_number() {
-        let system = System::with_driver(NVME);
-        try_bind(&system, None).0.unwrap();
-        assert_eq!(system.controller().driver.as_deref(), Some(VFIO));
-        // The kernel's driver is gone, and with it what it knew.
-        system.remove(&format!("{DEVICES}/{SSD}/nvme"));
-        let args = Unbind { ssd: SERIAL.into() };
-        unbind_on(system.root(), &Kernel::of(&system), &args).unwrap();
-        assert_eq!(system.controller().driver.as_deref(), Some(NVME));
-        assert_eq!(recorded(system.root(), SERIAL).unwrap(), None);
-    }
-
-    #[test]
-    fn data_is_taken_only_with_the_right_serial_number() {
-        let system = System::with_driver(NVME);
-        write(&system, 0, b"XFSB");
-        refused(&system, None, "--yes-destroy S123");
-        refused(&system, Some("S124"), "the serial number is \"S123\"");
-        try_bind(&system, Some(SERIAL)).0.unwrap();
-        assert_eq!(system.controller().driver.as_deref(), Some(VFIO));
-    }
-
-    #[test]
-    fn what_is_in_use_is_never_taken() {
-        let system = System::with_driver(NVME);
-        system.file("proc/swaps", "/dev/nvme0n1p2 partition 1 0 -2\n");
-        refused(&system, None, "in use");
-        refused(&system, Some(SERIAL), "in use");
-    }
-
-    #[test]
-    fn what_cannot_be_looked_at_is_never_taken() {
-        let system = System::with_driver(NVME);
-        system.remove("sys/class/block/nvme0n1/size");
-        refused(&system, Some(SERIAL), "nvme0n1/size");
-        let system = System::with_driver(NVME);
-        system.remove("dev/nvme0n1");
-        refused(&system, Some(SERIAL), "cannot be claimed");
-        let system = System::with_driver(NVME);
-        system.remove(&format!("{DEVICES}/{SSD}/driver"));
-        refused(&system, Some(SERIAL), "no driver");
-    }
-
-    #[test]
-    fn a_disk_whose_namespaces_are_not_found_yet_may_hold_data() {
-        let system = System::with_driver(NVME);
-        system.remove(&format!("{DEVICES}/{SSD}/nvme/nvme0/nvme0c0n1"));
-        refused(&system, None, "--yes-destroy S123");
-        try_bind(&system, Some(SERIAL)).0.unwrap();
-    }
-
-    #[test]
-    fn vfio_must_be_able_to_have_it() {
-        let system = System::with_driver(NVME);
-        system.remove("sys/bus/pci/drivers/vfio-pci");
-        refused(&system, None, "modprobe vfio-pci");
-        let system = System::with_driver(NVME);
-        system.function("0000:01:00.1", "0x020000", "e1000", "42");
-        refused(&system, None, "0000:01:00.1 (e1000)");
-        let system = System::with_driver(NVME);
-        fs::remove_file(system.root().join(DEVICES).join(SSD).join("iommu_group")).unwrap();
-        refused(&system, None, "intel_iommu=on");
-    }
-
-    #[test]
-    fn one_controller_must_be_meant() {
-        let system = System::with_driver(NVME);
-        let error = find(system.root(), "S999").unwrap_err().to_string();
-        assert!(
-            error.contains("0000:01:00.0 (Optane P5800X, serial S123)"),
-            "{error}"
-        );
-        system.function("0000:03:00.0", "0x010802", NVME, "44");
-        system.file(
-            &format!("{DEVICES}/0000:03:00.0/nvme/nvme1/serial"),
-            "S123\n",
-        );
-        let error = find(system.root(), SERIAL).unwrap_err().to_string();
-        assert!(error.contains("PCI address"), "{error}");
-        assert!(find(system.root(), "0000:03:00.0").is_ok());
-    }
-
-    #[test]
-    fn other_drivers_keep_what_they_have() {
-        let system = System::with_driver("uio_pci_generic");
-        refused(&system, Some(SERIAL), "uio_pci_generic");
-        let args = Unbind { ssd: SSD.into() };
-        let kernel = Kernel::of(&system);
-        assert!(unbind_on(system.root(), &kernel, &args).is_err());
-        assert_eq!(*kernel.writes.borrow(), 0);
-    }
-}
+mod tests;

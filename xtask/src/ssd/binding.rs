@@ -59,6 +59,10 @@ pub fn take(bus: &impl Bus, address: &str) -> Result<()> {
         Ok(()) => Err(error.context(format!(
             "{address} could not be taken; it is back on {NVME}"
         ))),
+        // Nothing can be written, so nothing was.
+        Err(_) if bus.driver(address).as_deref() == Some(NVME) => Err(error.context(format!(
+            "{address} could not be taken; it is on {NVME} as before"
+        ))),
         Err(undo) => Err(error.context(format!(
             "{address} could not be taken, nor given back ({undo:#}); as root: \
              `echo > /sys/bus/pci/devices/{address}/driver_override; echo {address} > \
@@ -192,6 +196,15 @@ mod tests {
             assert!(take(&bus, SSD).is_err());
             assert_eq!(*bus.override_by.borrow(), "", "{broken}");
         }
+    }
+
+    #[test]
+    fn a_user_who_may_not_write_has_changed_nothing() {
+        let mut bus = Fake::on(NVME);
+        bus.broken = "driver_override";
+        let error = format!("{:#}", take(&bus, SSD).unwrap_err());
+        assert!(error.contains("on nvme as before"), "{error}");
+        assert_eq!(bus.driver(SSD).as_deref(), Some(NVME));
     }
 
     #[test]

@@ -5,6 +5,9 @@
 
 pub mod bind;
 mod binding;
+mod blocks;
+mod openers;
+mod records;
 mod signature;
 mod uses;
 
@@ -122,6 +125,14 @@ fn text(path: &Path) -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
+/// The text of a file that need not be there.
+fn text_if_any(path: &Path) -> io::Result<Option<String>> {
+    match text(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// Entries of a folder, sorted.
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let listing = fs::read_dir(folder).map_err(|error| about(folder, &error))?;
@@ -132,12 +143,11 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// Entries of a folder that need not be there.
+/// Entries of a folder that need not be there. One that is there and cannot be read is an error.
 fn entries_if_any(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    if folder.exists() {
-        entries(folder)
-    } else {
-        Ok(Vec::new())
+    match entries(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found,
     }
 }
 
@@ -176,8 +186,14 @@ pub mod fake {
     pub struct System(tempfile::TempDir);
 
     impl System {
-        /// One controller, driven by `driver`, with one partitioned namespace and nothing on it,
-        /// and a GPU.
+        /// A controller of the kernel's driver whose namespace has a partition.
+        pub fn partitioned() -> Self {
+            let system = Self::with_driver(NVME);
+            system.block("nvme0n1p2", "259:2", 1 << 20);
+            system
+        }
+
+        /// One controller, driven by `driver`, with one namespace and nothing on it, and a GPU.
         pub fn with_driver(driver: &str) -> Self {
             let system = Self(tempfile::tempdir().unwrap());
             system.function(SSD, CLASS, driver, "42");
@@ -187,7 +203,6 @@ pub mod fake {
             system.file(&format!("{device}/nvme/nvme0/serial"), "S123            \n");
             system.file(&format!("{device}/nvme/nvme0/nvme0c0n1/size"), "0\n");
             system.block("nvme0n1", "259:0", BYTES);
-            system.block("nvme0n1p2", "259:2", 1 << 20);
             system.block("nvme0n10", "259:9", 1 << 20);
             system.file("proc/self/mountinfo", "");
             system.file("proc/1/mountinfo", "");

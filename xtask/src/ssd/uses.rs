@@ -1,11 +1,12 @@
 //! What uses a controller's block devices: mounts, swap, RAID, LVM, exports.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{Controller, DEVICES, about, entries, entries_if_any, name, text};
+use super::blocks::{block_devices, namespaces};
+use super::{Controller, about, entries, entries_if_any, name, text, text_if_any};
 
 /// `O_EXCL` of Linux: on a block device it fails if anybody has claimed it.
 const EXCLUSIVE: i32 = 0o200;
@@ -53,69 +54,6 @@ pub fn claim(system: &Path, controller: &Controller) -> io::Result<Vec<(String, 
         claimed.push((block, opened));
     }
     Ok(claimed)
-}
-
-/// The controller's namespaces and their partitions, as `/sys/class/block` names them.
-fn block_devices(system: &Path, controller: &Controller) -> io::Result<Vec<String>> {
-    let namespaces = namespaces(system, controller)?;
-    let belongs = |block: &String| {
-        namespaces.iter().any(|namespace| {
-            block == namespace
-                || block
-                    .strip_prefix(namespace)
-                    .is_some_and(|p| p.starts_with('p'))
-        })
-    };
-    let blocks = entries(&system.join("sys/class/block"))?;
-    let blocks: Vec<_> = blocks
-        .iter()
-        .map(|block| name(block))
-        .filter(belongs)
-        .collect();
-    match namespaces
-        .iter()
-        .find(|namespace| !blocks.contains(namespace))
-    {
-        Some(missing) => Err(io::Error::other(format!(
-            "{missing} is not in /sys/class/block"
-        ))),
-        None => Ok(blocks),
-    }
-}
-
-/// The block devices of the controller's namespaces.
-fn namespaces(system: &Path, controller: &Controller) -> io::Result<Vec<String>> {
-    let mut namespaces = Vec::new();
-    let device = system.join(DEVICES).join(&controller.address);
-    for instance in entries_if_any(&device.join("nvme"))? {
-        let children: Vec<_> = entries(&instance)?
-            .iter()
-            .map(|child| name(child))
-            .collect();
-        namespaces.extend(children.iter().filter_map(|child| namespace(child)));
-        // A namespace that is no block device has a character device alone.
-        let generic = children.iter().filter_map(|child| child.strip_prefix("ng"));
-        let missing = generic
-            .filter_map(|numbers| namespace(&format!("nvme{numbers}")))
-            .find(|block| !namespaces.contains(block));
-        if let Some(block) = missing {
-            return Err(io::Error::other(format!("{block} is no block device")));
-        }
-    }
-    namespaces.sort();
-    namespaces.dedup();
-    Ok(namespaces)
-}
-
-/// The block device of a controller's child: `nvme0n1` is one; with native multipath the child
-/// is the path `nvme0c1n1` of it.
-fn namespace(child: &str) -> Option<String> {
-    let (instance, namespace) = child.strip_prefix("nvme")?.split_once('n')?;
-    let subsystem = instance
-        .split_once('c')
-        .map_or(instance, |(subsystem, _)| subsystem);
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (number(subsystem) && number(namespace)).then(|| format!("nvme{subsystem}n{namespace}"))
 }
 
 /// Other controllers of the same subsystem, through which the kernel reaches the same namespaces.
@@ -187,7 +125,7 @@ fn holders(system: &Path, block: &str) -> io::Result<Vec<String>> {
 fn btrfs(system: &Path, block: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for volume in entries_if_any(&system.join("sys/fs/btrfs"))? {
-        if volume.join("devices").join(block).exists() {
+        if volume.join("devices").join(block).try_exists()? {
             found.push(format!("btrfs {}", name(&volume)));
         }
     }
@@ -199,7 +137,8 @@ fn exports(system: &Path, block: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for subsystem in entries_if_any(&system.join("sys/kernel/config/nvmet/subsystems"))? {
         for namespace in entries_if_any(&subsystem.join("namespaces"))? {
-            if text(&namespace.join("device_path"))? == format!("/dev/{block}") {
+            let path = text(&namespace.join("device_path"))?;
+            if leads_to(system, &path, block)? {
                 found.push(format!("the NVMe target {}", name(&subsystem)));
             }
         }
@@ -207,12 +146,26 @@ fn exports(system: &Path, block: &str) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
+/// Whether a path that somebody gave to the kernel is the block device, by whatever link.
+fn leads_to(system: &Path, path: &str, block: &str) -> io::Result<bool> {
+    let place = system.join(path.trim_start_matches('/'));
+    match fs::canonicalize(&place) {
+        Ok(found) => Ok(found == fs::canonicalize(system.join("dev").join(block))?),
+        // Not set yet, or gone since: then the kernel's text is all there is.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.ends_with(block)),
+        Err(error) => Err(about(&place, &error)),
+    }
+}
+
 /// Loop devices over the block device.
 fn loops(system: &Path, block: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for device in entries(&system.join("sys/class/block"))? {
         let backing = device.join("loop/backing_file");
-        if backing.exists() && text(&backing)? == format!("/dev/{block}") {
+        // The path is that of the process which made it: below a root of its own, perhaps.
+        if let Some(path) = text_if_any(&backing)?
+            && path.ends_with(&format!("/{block}"))
+        {
             found.push(format!("{} over {block}", name(&device)));
         }
     }
@@ -223,8 +176,8 @@ fn loops(system: &Path, block: &str) -> io::Result<Vec<String>> {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use super::super::DEVICES;
     use super::super::fake::System;
-    use super::super::{DEVICES, NVME};
     use super::*;
 
     fn found(system: &System) -> Vec<String> {
@@ -233,7 +186,7 @@ mod tests {
 
     #[test]
     fn an_idle_disk_has_no_use_and_can_be_claimed() {
-        let system = System::with_driver(NVME);
+        let system = System::partitioned();
         system.file(
             "proc/self/mountinfo",
             "36 35 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n",
@@ -251,7 +204,7 @@ mod tests {
                 "36 35 259:2 / /data rw shared:1 - ext4 /dev/root rw\n",
                 "36 35 0:30 / /data rw shared:1 - btrfs /dev/nvme0n1p2 rw\n",
             ] {
-                let system = System::with_driver(NVME);
+                let system = System::partitioned();
                 system.file(&format!("proc/{process}/mountinfo"), line);
                 assert_eq!(found(&system), ["a file system at /data"]);
             }
@@ -293,15 +246,28 @@ mod tests {
             ),
         ];
         for (path, content, expected) in cases {
-            let system = System::with_driver(NVME);
+            let system = System::partitioned();
             system.file(path, content);
             assert_eq!(found(&system), [expected], "{path}");
         }
     }
 
     #[test]
+    fn an_exported_disk_is_found_by_whatever_name() {
+        let system = System::partitioned();
+        system.folder("dev/disk/by-id");
+        let link = system.root().join("dev/disk/by-id/nvme-S123");
+        symlink("../../nvme0n1", link).unwrap();
+        let target = "sys/kernel/config/nvmet/subsystems/out/namespaces/1/device_path";
+        system.file(target, "/dev/disk/by-id/nvme-S123\n");
+        assert_eq!(found(&system), ["the NVMe target out"]);
+        system.file(target, "/dev/sda\n");
+        assert_eq!(found(&system), [""; 0]);
+    }
+
+    #[test]
     fn uses_of_other_disks_do_not_count() {
-        let system = System::with_driver(NVME);
+        let system = System::partitioned();
         system.file("sys/class/block/nvme0n10/holders/md0/dev", "9:0");
         system.file("proc/swaps", "/dev/nvme0n10 partition 1 0 -2\n");
         assert_eq!(found(&system), [""; 0]);
@@ -309,7 +275,7 @@ mod tests {
 
     #[test]
     fn another_controller_of_the_subsystem_is_a_use() {
-        let system = System::with_driver(NVME);
+        let system = System::partitioned();
         let subsystem = "sys/class/nvme-subsystem/nvme-subsys0";
         system.folder(&format!("{subsystem}/nvme0n1"));
         for name in ["nvme0", "nvme5"] {
@@ -330,7 +296,7 @@ mod tests {
             "sys/class/block/nvme0n1",
             "sys/class/block",
         ] {
-            let system = System::with_driver(NVME);
+            let system = System::partitioned();
             system.remove(path);
             let found = found(&system);
             assert!(
@@ -340,14 +306,14 @@ mod tests {
                 "{path}: {found:?}"
             );
         }
-        let system = System::with_driver(NVME);
+        let system = System::partitioned();
         system.remove("dev/nvme0n1");
         assert!(claim(system.root(), &system.controller()).is_err());
     }
 
     #[test]
     fn a_namespace_that_is_no_block_device_is_a_use() {
-        let system = System::with_driver(NVME);
+        let system = System::partitioned();
         let children = format!("{DEVICES}/0000:01:00.0/nvme/nvme0");
         system.folder(&format!("{children}/ng0n1"));
         assert_eq!(found(&system), [""; 0]);
@@ -356,16 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn multipath_children_name_their_head() {
-        assert_eq!(namespace("nvme3n2").as_deref(), Some("nvme3n2"));
-        assert_eq!(namespace("nvme0c3n1").as_deref(), Some("nvme0n1"));
-        assert_eq!(namespace("ng0n1"), None);
-        assert_eq!(namespace("nvme0"), None);
-    }
-
-    #[test]
     fn a_controller_without_namespaces_has_no_use() {
-        let system = System::with_driver(NVME);
+        let system = System::partitioned();
         system.remove(&format!("{DEVICES}/0000:01:00.0/nvme/nvme0/nvme0c0n1"));
         assert_eq!(found(&system), [""; 0]);
         assert!(
