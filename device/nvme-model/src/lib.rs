@@ -52,5 +52,5 @@ pub use faults::{Commands, Fault, Faults, Rule, When};
 pub use media::{Media, MediaError};
 pub use memory::{Image, Service};
 #[cfg(not(target_arch = "nvptx64"))]
-pub use profile::{Generation, Link, PROFILES, Profile};
+pub use profile::{Generation, Link, PROFILES, Profile, Published};
 pub use service::{serve, serve_once, step};

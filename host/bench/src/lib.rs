@@ -7,3 +7,4 @@ pub mod options;
 pub mod progress;
 pub mod reference;
 pub mod report;
+pub mod sizing;

@@ -1,7 +1,7 @@
 //! Completions come when the model's formula says, on a clock that the test turns.
 
 use crate::rig::{PAGE, Pair, Rig, SERVERS, Server, configuration, failed, io_sqe};
-use nvme_model::{Configuration, Generation, Link, Media, PROFILES, Profile};
+use nvme_model::{Configuration, Generation, Link, Media, PROFILES, Profile, Published};
 
 const MIN: u64 = 9_000;
 
@@ -12,6 +12,7 @@ fn profile() -> Profile {
         occupation_ns: [1000, 4000, 8000, 5000],
         min_latency_ns: [MIN, 20_000],
         link: None,
+        published: Published::NOTHING,
     }
 }
 

@@ -20,7 +20,8 @@ use warpstore::{Configuration, Protocol, device};
 
 pub use ssd::{Media, Model, Profile, Ssd};
 pub use usage::UsageError;
-use value::{number, power_of_two, seconds, size, within};
+pub(crate) use value::power_of_two;
+use value::{number, seconds, size, within};
 
 /// Largest number of lanes, of all warps together.
 const MAX_THREADS: u32 = 1 << 22;

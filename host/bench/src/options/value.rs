@@ -27,7 +27,7 @@ pub(super) fn number(text: &str) -> Result<u64, String> {
 }
 
 /// A size that is a power of two from `low` to `high`.
-pub(super) fn power_of_two(low: u64, high: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
+pub(crate) fn power_of_two(low: u64, high: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
     move |text| {
         let value =
             bytes(text).filter(|value| value.is_power_of_two() && (low..=high).contains(value));

@@ -4,7 +4,7 @@ mod chart;
 mod figure;
 mod save;
 mod table;
-mod units;
+pub(crate) mod units;
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Numbers with their units, three significant digits.
 
 /// A count with a decimal prefix: 1.23 M.
-pub(super) fn count(value: f64) -> String {
+pub(crate) fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", " k", " M", " G", " T"])
 }
 
@@ -11,7 +11,7 @@ pub(super) fn bytes(value: f64) -> String {
 }
 
 /// A duration: 12.3 µs.
-pub(super) fn seconds(value: f64) -> String {
+pub(crate) fn seconds(value: f64) -> String {
     if value >= 1.0 {
         scaled(value, f64::INFINITY, &[" s"])
     } else {

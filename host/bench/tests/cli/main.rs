@@ -7,6 +7,7 @@ mod disks;
 mod media;
 mod refusals;
 mod reports;
+mod sizes;
 
 use std::fs::{self, File};
 use std::io::Write;
