@@ -39,7 +39,7 @@ impl Needs {
     }
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step {
         name: "fmt",
         cargo: &["fmt", "--all", "--check"],
@@ -100,6 +100,11 @@ const STEPS: [Step; 12] = [
     Step {
         name: "bench",
         cargo: &["xtask", "bench"],
+        needs: Needs::Cargo,
+    },
+    Step {
+        name: "doctor --accept",
+        cargo: &["xtask", "doctor", "--accept"],
         needs: Needs::Cargo,
     },
     Step {

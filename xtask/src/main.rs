@@ -1,5 +1,5 @@
-//! The project's commands: `cargo xtask setup | build | test | bench | doctor | bind | unbind |
-//! tidy | ci`.
+//! The project's commands: `cargo xtask setup | build | test | bench | size | doctor | bind |
+//! unbind | tidy | ci`.
 //!
 //! One file per task. This crate depends on no other crate of the workspace and does its work
 //! by calling cargo, so that it compiles in seconds and runs when the rest does not build.
@@ -53,8 +53,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Say how many SSDs and how much in flight a rate of reads takes (try `size --help`)
+    #[command(disable_help_flag = true)]
+    Size {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Say what this machine offers and what to do about the rest
-    Doctor,
+    Doctor(doctor::Args),
     /// Take a free SSD from the kernel, for VFIO (as root)
     Bind(ssd::bind::Bind),
     /// Give an SSD back to the kernel (as root)
@@ -71,7 +77,8 @@ fn main() -> ExitCode {
         Task::Build(args) => build::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Bench { args } => bench::run(&args),
-        Task::Doctor => doctor::run(),
+        Task::Size { args } => bench::size(&args),
+        Task::Doctor(args) => doctor::run(&args),
         Task::Bind(args) => ssd::bind::bind(&args),
         Task::Unbind(args) => ssd::bind::unbind(&args),
         Task::Tidy => tidy::run(),
@@ -83,5 +90,23 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_acceptance_is_asked_for_by_name() {
+        Cli::command().debug_assert();
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        assert!(parse("xtask doctor --accept --ssd vfio:S1 --ssd vfio:S2").is_ok());
+        assert!(
+            parse("xtask doctor --ssd vfio:S1").is_err(),
+            "nothing to do with it"
+        );
     }
 }

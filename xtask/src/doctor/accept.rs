@@ -1,0 +1,386 @@
+//! `cargo xtask doctor --accept`: what a person with the hardware runs before believing figures.
+//!
+//! Every check is an experiment of warpstore-bench that verifies its data, so that this file knows
+//! nothing of SSDs: it runs, reads the JSON, and judges. It writes over the SSDs that are given.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::fio::{self, Comparison};
+use crate::{bench, repo};
+
+/// Version of the JSON file's form.
+const SCHEMA: u32 = 1;
+/// What fewer reads a second than fio's are still accepted.
+const LEAST_OF_FIO: f64 = 0.9;
+
+/// Arguments of the acceptance test.
+#[derive(clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Which SSD, as `bench --ssd` takes it; may be given again [default: model:p5800x]
+    #[arg(long, value_name = "SSD", requires = "accept")]
+    ssd: Vec<String>,
+    /// A block device of the kernel's, of the same kind, that fio reads for comparison
+    #[arg(long, value_name = "DEVICE", requires = "accept")]
+    block_device: Option<PathBuf>,
+    /// Where the results go as JSON [default: target/accept/accept.json]
+    #[arg(long, value_name = "FILE", requires = "accept")]
+    json: Option<PathBuf>,
+}
+
+/// An experiment, what it shows, and its options besides `--ssd` and `--json`.
+struct Check {
+    name: &'static str,
+    shows: &'static str,
+    bench: &'static [&'static str],
+}
+
+/// The check whose rate is compared with fio's.
+const RATED: &str = "ordering, 4 KiB";
+
+/// The checks of every SSD, in order.
+const CHECKS: [Check; 5] = [
+    Check {
+        name: "checksum soak, seed 1",
+        shows: "every word that was written and added is on the media",
+        bench: &["rw", "--seed", "1"],
+    },
+    Check {
+        name: "checksum soak, seed 2",
+        shows: "the same again, over other words",
+        bench: &["rw", "--seed", "2", "--line", "65536"],
+    },
+    Check {
+        name: "ordering, cached",
+        shows: "a graph search that reads each line the moment its completion is seen",
+        bench: &["bfs"],
+    },
+    Check {
+        name: RATED,
+        shows: "the data of a block is there when its completion is",
+        bench: &["iops", "--block", "4096"],
+    },
+    Check {
+        name: "ordering, 64 KiB",
+        shows: "the same where data takes longer than its completion",
+        bench: &["iops", "--block", "65536"],
+    },
+];
+
+/// What a check says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// One line of the result.
+#[derive(Debug, Serialize)]
+struct Judged {
+    ssd: String,
+    check: &'static str,
+    verdict: Verdict,
+    /// What it shows, or why it failed or was skipped.
+    detail: String,
+    /// Reads a second, where that was measured.
+    iops: Option<f64>,
+    /// What is modelled and not measured, as the experiment says.
+    modelled: Vec<String>,
+    /// The command that repeats it.
+    command: String,
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+struct Acceptance {
+    schema: u32,
+    experiment: &'static str,
+    accepted: bool,
+    checks: Vec<Judged>,
+}
+
+/// Runs warpstore-bench with these arguments and returns its exit status.
+type Bench<'a> = &'a dyn Fn(&[OsString]) -> Result<Option<i32>>;
+
+/// Runs the test, prints the result and saves it.
+///
+/// # Errors
+/// A check failed, or the result cannot be saved.
+pub fn run(args: &Args) -> Result<()> {
+    let folder = repo::target().join("accept");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let bench = |words: &[OsString]| {
+        let mut command = bench::command(bench::PROGRAM, words)?;
+        // The tables are in the reports; progress and errors stay on stderr.
+        command.stdout(Stdio::null());
+        let status = command.status().context("cannot start cargo")?;
+        Ok(status.code())
+    };
+    let compare = || fio::reads("fio", args.block_device.as_deref());
+    let acceptance = accept(&args.ssd, &folder, &bench, &compare);
+    print!("{acceptance}");
+    let json = args.json.clone();
+    let json = json.unwrap_or_else(|| folder.join("accept.json"));
+    let text = serde_json::to_string_pretty(&acceptance)?;
+    fs::write(&json, text + "\n").with_context(|| json.display().to_string())?;
+    println!("results: {}", json.display());
+    if acceptance.accepted {
+        return Ok(());
+    }
+    bail!("not accepted: a check failed")
+}
+
+fn accept(
+    ssds: &[String],
+    folder: &Path,
+    bench: Bench<'_>,
+    compare: &dyn Fn() -> Result<Comparison>,
+) -> Acceptance {
+    let default = ["model:p5800x".to_owned()];
+    let ssds = if ssds.is_empty() { &default } else { ssds };
+    let mut checks = Vec::new();
+    for ssd in ssds {
+        let json = folder.join("check.json");
+        checks.extend(CHECKS.iter().map(|check| judge(ssd, check, &json, bench)));
+        let measured = checks.iter().rev().find(|judged| judged.check == RATED);
+        let ours = measured.and_then(|judged| judged.iops);
+        checks.push(judge_rate(ssd, ours, compare));
+    }
+    Acceptance {
+        schema: SCHEMA,
+        experiment: "accept",
+        accepted: checks
+            .iter()
+            .all(|judged| judged.verdict != Verdict::Failed),
+        checks,
+    }
+}
+
+/// Runs one experiment and looks at what it reports.
+fn judge(ssd: &str, check: &Check, json: &Path, bench: Bench<'_>) -> Judged {
+    let words = check.bench.iter().copied().chain(["--ssd", ssd]);
+    let words: Vec<&str> = words.collect();
+    let mut judged = Judged {
+        ssd: ssd.to_owned(),
+        check: check.name,
+        verdict: Verdict::Failed,
+        detail: String::new(),
+        iops: None,
+        modelled: Vec::new(),
+        command: format!("cargo xtask bench {}", words.join(" ")),
+    };
+    let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    words.extend(["--json".into(), json.into()]);
+    match report(&words, json, bench) {
+        Ok(report) if report["verified"] == true => {
+            judged.verdict = Verdict::Passed;
+            judged.detail = check.shows.to_owned();
+            judged.iops = report["results"][0]["iops"].as_f64();
+            let modelled = report["modelled"].as_array().into_iter().flatten();
+            let modelled = modelled.filter_map(|fact| fact.as_str());
+            judged.modelled = modelled.map(str::to_owned).collect();
+        }
+        Ok(_) => judged.detail = "nothing was verified".to_owned(),
+        Err(error) => judged.detail = format!("{error:#}"),
+    }
+    judged
+}
+
+/// The report of an experiment that ended well.
+fn report(words: &[OsString], json: &Path, bench: Bench<'_>) -> Result<Value> {
+    // What an earlier run left must not pass for this one's.
+    if json.exists() {
+        fs::remove_file(json).with_context(|| json.display().to_string())?;
+    }
+    match bench(words)? {
+        Some(0) => {}
+        Some(3) => bail!("the data is wrong"),
+        Some(status) => bail!("it ended with exit status {status}; its message is above"),
+        None => bail!("it was killed"),
+    }
+    let text = fs::read_to_string(json).with_context(|| json.display().to_string())?;
+    serde_json::from_str(&text).context("its report is no JSON")
+}
+
+/// Compares reads a second with what the kernel's driver gets.
+fn judge_rate(ssd: &str, ours: Option<f64>, compare: &dyn Fn() -> Result<Comparison>) -> Judged {
+    let (verdict, detail) = match (ours, compare()) {
+        (None, _) => (
+            Verdict::Skipped,
+            "there is no figure of ours to compare".to_owned(),
+        ),
+        (_, Ok(Comparison::Skipped(why))) => (Verdict::Skipped, why),
+        (_, Err(error)) => (Verdict::Failed, format!("{error:#}")),
+        (Some(ours), Ok(Comparison::Reads(theirs))) => {
+            let verdict = if ours >= LEAST_OF_FIO * theirs {
+                Verdict::Passed
+            } else {
+                Verdict::Failed
+            };
+            (verdict, format!("{ours:.0} reads/s, fio {theirs:.0}"))
+        }
+    };
+    Judged {
+        ssd: ssd.to_owned(),
+        check: "rate against fio",
+        verdict,
+        detail,
+        iops: ours,
+        modelled: Vec::new(),
+        command: String::new(),
+    }
+}
+
+impl fmt::Display for Acceptance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for judged in &self.checks {
+            let verdict = match judged.verdict {
+                Verdict::Passed => "passed",
+                Verdict::Failed => "FAILED",
+                Verdict::Skipped => "skipped",
+            };
+            writeln!(
+                f,
+                "{verdict:8} {:22} {:24} {}",
+                judged.ssd, judged.check, judged.detail
+            )?;
+        }
+        let facts = self.checks.iter().flat_map(|judged| &judged.modelled);
+        for fact in facts.collect::<BTreeSet<_>>() {
+            writeln!(f, "modelled: {fact}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str =
+        r#"{"verified": true, "modelled": ["an SSD"], "results": [{"iops": 1000.0}]}"#;
+
+    /// The test, with a program that ends with a status and leaves a report.
+    fn tried(
+        ssds: &[&str],
+        ended: impl Fn(&str) -> (Option<i32>, Option<&'static str>),
+        fio: impl Fn() -> Result<Comparison>,
+    ) -> Acceptance {
+        let folder = tempfile::tempdir().unwrap();
+        let bench = |words: &[OsString]| {
+            let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            let (status, report) = ended(&line.join(" "));
+            if let Some(report) = report {
+                fs::write(words.last().unwrap(), report).unwrap();
+            }
+            Ok(status)
+        };
+        let ssds: Vec<String> = ssds.iter().map(|&ssd| ssd.to_owned()).collect();
+        accept(&ssds, folder.path(), &bench, &fio)
+    }
+
+    fn skipped() -> Result<Comparison> {
+        Ok(Comparison::Skipped("no fio".into()))
+    }
+
+    fn verdicts(acceptance: &Acceptance) -> Vec<Verdict> {
+        let checks = acceptance.checks.iter();
+        checks.map(|judged| judged.verdict).collect()
+    }
+
+    #[test]
+    fn an_ssd_that_does_all_is_accepted_and_what_was_skipped_is_said() {
+        let acceptance = tried(&[], |_| (Some(0), Some(GOOD)), skipped);
+        assert!(acceptance.accepted);
+        let mut expected = vec![Verdict::Passed; CHECKS.len()];
+        expected.push(Verdict::Skipped);
+        assert_eq!(verdicts(&acceptance), expected);
+        let text = acceptance.to_string();
+        for words in ["model:p5800x", "no fio"] {
+            assert!(text.contains(words), "{words} in:\n{text}");
+        }
+        assert_eq!(text.matches("modelled: an SSD").count(), 1, "{text}");
+        let json = serde_json::to_value(&acceptance).unwrap();
+        assert_eq!(
+            (&json["schema"], &json["accepted"]),
+            (&1.into(), &true.into())
+        );
+        assert_eq!(json["checks"][0]["verdict"], "passed");
+        assert_eq!(
+            json["checks"][0]["command"],
+            "cargo xtask bench rw --seed 1 --ssd model:p5800x"
+        );
+    }
+
+    #[test]
+    fn every_ssd_is_tested_and_one_failure_is_enough() {
+        let wrong = |line: &str| {
+            let bad = line.contains("vfio:S2") && line.contains("65536");
+            (Some(if bad { 3 } else { 0 }), Some(GOOD))
+        };
+        let acceptance = tried(&["vfio:S1", "vfio:S2"], wrong, skipped);
+        assert!(!acceptance.accepted);
+        let failed = acceptance.checks.iter();
+        let failed: Vec<_> = failed
+            .filter(|judged| judged.verdict == Verdict::Failed)
+            .map(|judged| (judged.ssd.as_str(), judged.detail.as_str()))
+            .collect();
+        assert_eq!(failed, [("vfio:S2", "the data is wrong"); 2]);
+    }
+
+    #[test]
+    fn no_report_an_old_one_and_one_without_verification_are_failures() {
+        let unverified = r#"{"verified": false, "results": []}"#;
+        for ended in [
+            (Some(0), None),
+            (Some(0), Some("no JSON")),
+            (Some(0), Some(unverified)),
+            (Some(1), Some(GOOD)),
+            (None, None),
+        ] {
+            let acceptance = tried(
+                &["host"],
+                |line| {
+                    if line.starts_with("rw --seed 1") {
+                        (Some(0), Some(GOOD))
+                    } else {
+                        ended
+                    }
+                },
+                skipped,
+            );
+            assert!(!acceptance.accepted, "{ended:?}");
+            assert_eq!(
+                verdicts(&acceptance)[..2],
+                [Verdict::Passed, Verdict::Failed]
+            );
+        }
+    }
+
+    #[test]
+    fn the_rate_is_compared_with_fios() {
+        let with = |reads| {
+            let all = tried(
+                &[],
+                |_| (Some(0), Some(GOOD)),
+                move || Ok(Comparison::Reads(reads)),
+            );
+            *verdicts(&all).last().unwrap()
+        };
+        assert_eq!(with(1100.0), Verdict::Passed);
+        assert_eq!(with(1200.0), Verdict::Failed);
+        let broken = tried(&[], |_| (Some(0), Some(GOOD)), || bail!("fio died"));
+        assert!(!broken.accepted);
+    }
+}
