@@ -92,7 +92,7 @@ impl Controller<Disabled> {
     pub fn open(backing: Arc<dyn Backing>, deadlines: Deadlines) -> Result<Self, Error> {
         let watch = Watch { backing, deadlines };
         let vs = Vs::from_bits(watch.read32(Step::Open, offset::VS)?);
-        let cap = Cap::from_bits(watch.backing.read64(BarOffset(offset::CAP)));
+        let cap = watch.cap(Step::Open)?;
         let controller = Self {
             watch,
             cap,
@@ -156,12 +156,7 @@ impl Controller<Disabled> {
     /// CAP must describe a controller that this driver can run.
     fn check_capabilities(&self) -> Result<(), Error> {
         let cap = self.cap;
-        let reason = if cap.into_bits() == u64::MAX {
-            return Err(Error::Removed {
-                controller: self.watch.name(),
-                step: Step::Open,
-            });
-        } else if cap.into_bits() == 0 {
+        let reason = if cap.into_bits() == 0 {
             "its registers read zero, so there is no NVMe controller or its memory is not enabled"
         } else if cap.mqes_z() == 0 {
             "CAP.MQES says that queues have one entry, which the specification forbids"
@@ -192,7 +187,7 @@ impl Controller<Disabled> {
         self.watch
             .backing
             .write32(BarOffset(offset::CC), cc.into_bits());
-        self.cap = Cap::from_bits(self.watch.backing.read64(BarOffset(offset::CAP)));
+        self.cap = self.watch.cap(Step::Configure)?;
         self.check_capabilities()?;
         Ok(cc.with_mps(self.cap.mpsmin()))
     }

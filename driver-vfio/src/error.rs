@@ -44,6 +44,14 @@ pub enum NamespaceFault {
     /// NSZE is 0.
     #[error("it is not active (NSZE is 0)")]
     Inactive,
+    /// NSZE blocks are more bytes than 64 bits count.
+    #[error("its {blocks} blocks of 2^{lbads} bytes cannot be counted in 64 bits")]
+    Size {
+        /// NSZE.
+        blocks: u64,
+        /// LBADS.
+        lbads: u8,
+    },
     /// FLBAS points beyond NLBAF.
     #[error("its LBA format {index} is not one of the {formats} that it defines")]
     Format {

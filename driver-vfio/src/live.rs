@@ -71,12 +71,13 @@ impl Drop for Live {
 
 /// Longest wait for CSTS.RDY to follow CC.EN.
 pub(crate) fn ready_limit(watch: &Watch, cap: Cap) -> Duration {
-    // CRTO does not exist before version 2.0, which CRMS tells. All-ones may be its value.
-    let crto = if cap.crms() == 0 {
-        0
-    } else {
-        watch.backing.read32(BarOffset(offset::CRTO))
+    // CRTO does not exist before version 2.0, which CRMS tells. All-ones would be a wait of nine
+    // hours, and are what a controller reads as that is away: then CAP.TO has to do.
+    let crto = match cap.crms() {
+        0 => 0,
+        _ => watch.backing.read32(BarOffset(offset::CRTO)),
     };
+    let crto = if crto == u32::MAX { 0 } else { crto };
     watch.deadlines.ready(cap, Crto::from_bits(crto))
 }
 

@@ -81,6 +81,12 @@ impl Namespace {
                 lbads: format.lbads(),
             });
         }
+        if page.nsze > u64::MAX >> format.lbads() {
+            return Err(NamespaceFault::Size {
+                blocks: page.nsze,
+                lbads: format.lbads(),
+            });
+        }
         // Metadata would come along with the data, behind the end of the caller's buffer.
         if format.ms() != 0 {
             return Err(NamespaceFault::Metadata { ms: format.ms() });
@@ -211,6 +217,13 @@ mod tests {
         let mut inactive = page(plain);
         inactive.nsze = 0;
         assert_eq!(namespace(&inactive), Err(NamespaceFault::Inactive));
+        let mut endless = page(plain);
+        endless.nsze = u64::MAX;
+        let fault = NamespaceFault::Size {
+            blocks: u64::MAX,
+            lbads: 9,
+        };
+        assert_eq!(namespace(&endless), Err(fault));
         let mut undefined = page(plain);
         undefined.flbas = Flbas::new().with_index_low(3);
         let fault = NamespaceFault::Format {

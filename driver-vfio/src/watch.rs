@@ -89,6 +89,24 @@ impl Watch {
         }
     }
 
+    /// Reads CAP, which is never all-ones either.
+    pub(crate) fn cap(&self, step: Step) -> Result<Cap, Error> {
+        let read = || self.backing.read64(BarOffset(offset::CAP));
+        let mut bits = read();
+        if bits == u64::MAX {
+            // VS tells whether the controller was away for a moment only.
+            self.read32(step, offset::VS)?;
+            bits = read();
+        }
+        if bits == u64::MAX {
+            return Err(Error::Removed {
+                controller: self.name(),
+                step,
+            });
+        }
+        Ok(Cap::from_bits(bits))
+    }
+
     /// Reads CSTS, whatever it says about fatal errors: for resets, which end those.
     pub(crate) fn raw_csts(&self, step: Step) -> Result<Csts, Error> {
         self.read32(step, offset::CSTS).map(Csts::from_bits)

@@ -1,11 +1,12 @@
 //! Controllers that fail or vanish on the way.
 
-use driver_vfio::{Controller, Error, Step};
+use driver_vfio::{Controller, Deadlines, Error, Step};
 use nvme_wire::regs::{Cc, Csts};
 
-use crate::PATIENT;
+use crate::memory::Admin;
 use crate::registers::{Fake, Script};
 use crate::stubborn::{bring_up, open};
+use crate::{PATIENT, SHORT};
 
 /// Accesses of a whole bring-up before the wait for the first completion.
 fn accesses_until_enabled() -> u64 {
@@ -83,6 +84,30 @@ fn removal_is_noticed_at_every_step() {
         );
         let rung = u32::from(from >= accesses_until_enabled());
         assert_eq!(fake.admin_tail(), rung, "no doorbell after it was noticed");
+    }
+}
+
+#[test]
+fn a_short_absence_at_any_access_is_no_removal() {
+    let deadlines = Deadlines {
+        command: SHORT.command,
+        ..PATIENT
+    };
+    for from in 0..accesses_until_enabled() + 2 {
+        let fake = Fake::new(Script {
+            gone_from: Some(from),
+            gone_for: 3,
+            ..Script::good()
+        });
+        let ended = Controller::open(fake.clone(), deadlines).and_then(|controller| {
+            let memory = Admin::new(controller.admin_bytes());
+            controller.enable(memory, 1)
+        });
+        let error = ended.err().expect("nobody completes Identify");
+        assert!(
+            matches!(error, Error::NoCompletion { .. }),
+            "from access {from}: {error}"
+        );
     }
 }
 

@@ -115,22 +115,24 @@ fn a_controller_that_never_gets_ready_is_given_up_for_every_timeout() {
 fn a_ready_timeout_of_crto_counts_where_there_is_one_and_a_bogus_one_does_not() {
     let good = Script::good();
     let with_media = good.cap.with_to(1).with_crms(Cap::CRMS_WITH_MEDIA);
-    for (cap, crwmt, units) in [
-        (with_media, 4, 4),
-        (with_media, 0, 1),
-        (good.cap.with_to(1), 0xffff, 1),
+    let crwmt = |units| Crto::new().with_crwmt(units);
+    for (cap, crto, units) in [
+        (with_media, crwmt(4), 4),
+        (with_media, crwmt(0), 1),
+        (with_media, Crto::from_bits(u32::MAX), 1),
+        (good.cap.with_to(1), crwmt(0xffff), 1),
     ] {
         let fake = Fake::new(Script {
             cap,
-            crto: Crto::new().with_crwmt(crwmt),
+            crto,
             rises: false,
             ..good
         });
         let error = bring_up(&fake);
         let Error::NotInTime { waited, .. } = error else {
-            panic!("CRWMT {crwmt}: {error}");
+            panic!("{crto:?}: {error}");
         };
-        assert!(waited >= SHORT.ready_unit * units, "CRWMT {crwmt}");
+        assert!(waited >= SHORT.ready_unit * units, "{crto:?}");
     }
 }
 
