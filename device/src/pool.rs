@@ -5,9 +5,10 @@ use warpstore_simt::{Device, NativeBytes};
 /// Bytes of a controller page: warpstore enables controllers with CC.MPS = 0.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Bytes of a prebuilt PRP list: 15 entries, for pieces of up to 64 KiB, in an aligned chunk
-/// that never crosses a controller page.
-pub const LIST_BYTES: u64 = 128;
+/// Bytes of a prebuilt PRP list: up to 15 entries, for pieces of up to 64 KiB, in an aligned chunk
+/// that never crosses a controller page. 128 would do; but some SSDs misread lists that are not
+/// aligned to 512, as Linux's quirk DMAPOOL_ALIGN_512 knows.
+pub const LIST_BYTES: u64 = 512;
 
 /// `count` pieces of `1 << shift` bytes, each aligned to its size (to a controller page if it is
 /// larger), in `memory` for the kernel and at `iova` for the controller.
@@ -97,10 +98,23 @@ mod tests {
     #[test]
     fn larger_pieces_point_to_their_list() {
         let pool = pool(16);
-        assert_eq!(pool.prps(2), (0x82_0000, 0x40_0100));
+        assert_eq!(pool.prps(2), (0x82_0000, 0x40_0400));
         assert_eq!(pool.list_entries(), 15);
         assert_eq!(pool.list_entry(2, 0), 0x82_1000);
         assert_eq!(pool.list_entry(2, 14), 0x82_F000);
         assert!(pool.list_entries() * 8 <= LIST_BYTES);
+    }
+
+    #[test]
+    fn lists_are_aligned_for_ssds_that_misread_others() {
+        for index in 0..4 {
+            let (_, list) = pool(16).prps(index);
+            assert!(list.is_multiple_of(512));
+            assert_eq!(
+                list / PAGE_BYTES,
+                (list + 15 * 8 - 1) / PAGE_BYTES,
+                "one page"
+            );
+        }
     }
 }
