@@ -73,7 +73,7 @@ fn bind_on(system: &Path, bus: &impl Bus, args: &Bind) -> Result<()> {
     check_group(system, &controller)?;
     check_free(system, &controller)?;
     // From here on nobody else can begin to use it.
-    let claimed = uses::claim(system, &controller)
+    let claimed = uses::claim(system, bus, &controller)
         .with_context(|| format!("{} cannot be claimed", controller.address))?;
     check_data(system, serial, &claimed, args.yes_destroy.as_deref())?;
     check_free(system, &controller)?;

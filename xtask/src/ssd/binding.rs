@@ -1,6 +1,8 @@
 //! Moving a function from one driver to another, and back if that fails.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,8 +15,10 @@ use super::{DEVICES, NVME, VFIO, link};
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The PCI bus, as the kernel lets us change it.
+/// What of the kernel is not files with text: the PCI bus, and device nodes.
 pub trait Bus {
+    /// The number of the block device, as `259:0`, that the node called `name` is.
+    fn number(&self, name: &str, node: &File) -> io::Result<String>;
     /// The driver of a function.
     fn driver(&self, address: &str) -> Option<String>;
     /// Writes a file below `sys/bus/pci`.
@@ -29,6 +33,18 @@ pub trait Bus {
 pub struct Sysfs(pub PathBuf);
 
 impl Bus for Sysfs {
+    fn number(&self, _: &str, node: &File) -> io::Result<String> {
+        let node = node.metadata()?;
+        if !node.file_type().is_block_device() {
+            return Err(io::Error::other("it is no block device"));
+        }
+        // Linux's encoding: 12 and 20 bits of major number, 8 and 24 of minor number.
+        let number = node.rdev();
+        let major = number >> 32 & 0xffff_f000 | number >> 8 & 0xfff;
+        let minor = number >> 12 & 0xffff_ff00 | number & 0xff;
+        Ok(format!("{major}:{minor}"))
+    }
+
     fn driver(&self, address: &str) -> Option<String> {
         link(&self.0.join(DEVICES).join(address).join("driver"))
     }
@@ -129,6 +145,10 @@ mod tests {
     }
 
     impl Bus for Fake {
+        fn number(&self, _: &str, _: &File) -> io::Result<String> {
+            unreachable!("moving a function looks at no node")
+        }
+
         fn driver(&self, address: &str) -> Option<String> {
             assert_eq!(address, SSD);
             self.driver.borrow().clone()
@@ -177,6 +197,12 @@ mod tests {
                 "drivers_probe 0000:01:00.0",
             ]
         );
+    }
+
+    #[test]
+    fn a_file_is_no_block_device() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(Sysfs("/".into()).number("nvme0n1", &file).is_err());
     }
 
     #[test]

@@ -174,6 +174,7 @@ pub mod fake {
 
     use std::os::unix::fs::symlink;
 
+    use super::binding::Bus;
     use super::*;
 
     /// Address and serial number of the one SSD of [`System`].
@@ -184,6 +185,21 @@ pub mod fake {
 
     /// A root with what the tests need below it.
     pub struct System(tempfile::TempDir);
+
+    /// Files for nodes, which are the devices that sysfs says.
+    impl Bus for System {
+        fn number(&self, name: &str, _: &fs::File) -> io::Result<String> {
+            text(&self.root().join("sys/class/block").join(name).join("dev"))
+        }
+
+        fn driver(&self, _: &str) -> Option<String> {
+            unreachable!("nobody moves this one")
+        }
+
+        fn write(&self, _: &str, _: &str) -> io::Result<()> {
+            unreachable!("nobody moves this one")
+        }
+    }
 
     impl System {
         /// A controller of the kernel's driver whose namespace has a partition.

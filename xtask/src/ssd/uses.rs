@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use super::binding::Bus;
 use super::blocks::{block_devices, namespaces};
 use super::{Controller, about, entries, entries_if_any, name, text, text_if_any};
 
@@ -38,8 +39,13 @@ pub fn uses(system: &Path, controller: &Controller) -> Vec<String> {
 }
 
 /// Claims the controller's namespaces, so that nobody can begin to use them meanwhile; an error if
-/// somebody has.
-pub fn claim(system: &Path, controller: &Controller) -> io::Result<Vec<(String, File)>> {
+/// somebody has, or if a node is something else than the namespace: a file of that name, say, which
+/// a copy to a disk that was away has left.
+pub fn claim(
+    system: &Path,
+    bus: &impl Bus,
+    controller: &Controller,
+) -> io::Result<Vec<(String, File)>> {
     let mut claimed = Vec::new();
     for block in namespaces(system, controller)? {
         let node = system.join("dev").join(&block);
@@ -51,6 +57,11 @@ pub fn claim(system: &Path, controller: &Controller) -> io::Result<Vec<(String, 
             }
             _ => about(&node, &error),
         })?;
+        let number = bus.number(&block, &opened).map_err(|e| about(&node, &e))?;
+        if number != text(&system.join("sys/class/block").join(&block).join("dev"))? {
+            let text = format!("{} is another device, {number}", node.display());
+            return Err(io::Error::other(text));
+        }
         claimed.push((block, opened));
     }
     Ok(claimed)
@@ -192,7 +203,7 @@ mod tests {
             "36 35 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n",
         );
         assert_eq!(found(&system), [""; 0]);
-        let claimed = claim(system.root(), &system.controller()).unwrap();
+        let claimed = claim(system.root(), &system, &system.controller()).unwrap();
         assert_eq!(claimed.len(), 1);
         assert_eq!(claimed[0].0, "nvme0n1");
     }
@@ -308,7 +319,7 @@ mod tests {
         }
         let system = System::partitioned();
         system.remove("dev/nvme0n1");
-        assert!(claim(system.root(), &system.controller()).is_err());
+        assert!(claim(system.root(), &system, &system.controller()).is_err());
     }
 
     #[test]
@@ -327,7 +338,7 @@ mod tests {
         system.remove(&format!("{DEVICES}/0000:01:00.0/nvme/nvme0/nvme0c0n1"));
         assert_eq!(found(&system), [""; 0]);
         assert!(
-            claim(system.root(), &system.controller())
+            claim(system.root(), &system, &system.controller())
                 .unwrap()
                 .is_empty()
         );

@@ -13,6 +13,8 @@ use super::*;
 struct Kernel<'a> {
     system: &'a System,
     writes: RefCell<usize>,
+    /// What each node is, if not what sysfs says.
+    node: Option<&'static str>,
 }
 
 impl<'a> Kernel<'a> {
@@ -20,6 +22,7 @@ impl<'a> Kernel<'a> {
         Self {
             system,
             writes: RefCell::new(0),
+            node: None,
         }
     }
 
@@ -29,6 +32,13 @@ impl<'a> Kernel<'a> {
 }
 
 impl Bus for Kernel<'_> {
+    fn number(&self, name: &str, node: &File) -> io::Result<String> {
+        match self.node {
+            Some(number) => Ok(number.to_owned()),
+            None => self.system.number(name, node),
+        }
+    }
+
     fn driver(&self, _: &str) -> Option<String> {
         super::super::link(&self.device().join("driver"))
     }
@@ -103,6 +113,23 @@ fn what_is_in_use_is_never_taken() {
     system.file("proc/swaps", "/dev/nvme0n1p2 partition 1 0 -2\n");
     refused(&system, None, "in use");
     refused(&system, Some(SERIAL), "in use");
+}
+
+#[test]
+fn a_node_that_is_another_device_is_never_taken() {
+    let system = System::with_driver(NVME);
+    let kernel = Kernel {
+        node: Some("8:0"),
+        ..Kernel::of(&system)
+    };
+    let args = Bind {
+        ssd: SERIAL.into(),
+        yes_destroy: Some(SERIAL.into()),
+    };
+    let error = bind_on(system.root(), &kernel, &args).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(error.contains("is another device, 8:0"), "{error}");
+    assert_eq!(*kernel.writes.borrow(), 0);
 }
 
 #[test]
