@@ -29,6 +29,12 @@ pub struct Args {
     /// Which SSD, as `bench --ssd` takes it; may be given again [default: model:p5800x]
     #[arg(long, value_name = "SSD", requires = "accept")]
     ssd: Vec<String>,
+    /// Real SSDs that may be written, as `bench --yes-destroy` takes them: all on them may be lost
+    #[arg(long, value_name = "SERIAL,…", requires = "accept")]
+    yes_destroy: Option<String>,
+    /// What executes the kernels, as `bench --runner` takes it
+    #[arg(long, value_name = "RUNNER", requires = "accept")]
+    runner: Option<String>,
     /// A block device of the kernel's, of the same kind, that fio reads for comparison
     #[arg(long, value_name = "DEVICE", requires = "accept")]
     block_device: Option<PathBuf>,
@@ -128,7 +134,7 @@ pub fn run(args: &Args) -> Result<()> {
         Ok(status.code())
     };
     let compare = || fio::reads("fio", args.block_device.as_deref());
-    let acceptance = accept(&args.ssd, &folder, &bench, &compare);
+    let acceptance = accept(args, &folder, &bench, &compare);
     print!("{acceptance}");
     let json = args.json.clone();
     let json = json.unwrap_or_else(|| folder.join("accept.json"));
@@ -142,17 +148,33 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn accept(
-    ssds: &[String],
+    args: &Args,
     folder: &Path,
     bench: Bench<'_>,
     compare: &dyn Fn() -> Result<Comparison>,
 ) -> Acceptance {
     let default = ["model:p5800x".to_owned()];
-    let ssds = if ssds.is_empty() { &default } else { ssds };
+    let ssds: &[String] = if args.ssd.is_empty() {
+        &default
+    } else {
+        &args.ssd
+    };
+    let given = [
+        ("--yes-destroy", &args.yes_destroy),
+        ("--runner", &args.runner),
+    ];
+    let given = given
+        .iter()
+        .filter_map(|(name, value)| Some([*name, value.as_deref()?]));
+    let options: Vec<&str> = given.flatten().collect();
     let mut checks = Vec::new();
     for ssd in ssds {
         let json = folder.join("check.json");
-        checks.extend(CHECKS.iter().map(|check| judge(ssd, check, &json, bench)));
+        checks.extend(
+            CHECKS
+                .iter()
+                .map(|check| judge(ssd, &options, check, &json, bench)),
+        );
         let measured = checks.iter().rev().find(|judged| judged.check == RATED);
         let ours = measured.and_then(|judged| judged.iops);
         checks.push(judge_rate(ssd, ours, compare));
@@ -168,9 +190,9 @@ fn accept(
 }
 
 /// Runs one experiment and looks at what it reports.
-fn judge(ssd: &str, check: &Check, json: &Path, bench: Bench<'_>) -> Judged {
+fn judge(ssd: &str, options: &[&str], check: &Check, json: &Path, bench: Bench<'_>) -> Judged {
     let words = check.bench.iter().copied().chain(["--ssd", ssd]);
-    let words: Vec<&str> = words.collect();
+    let words: Vec<&str> = words.chain(options.iter().copied()).collect();
     let mut judged = Judged {
         ssd: ssd.to_owned(),
         check: check.name,
@@ -265,122 +287,4 @@ impl fmt::Display for Acceptance {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str =
-        r#"{"verified": true, "modelled": ["an SSD"], "results": [{"iops": 1000.0}]}"#;
-
-    /// The test, with a program that ends with a status and leaves a report.
-    fn tried(
-        ssds: &[&str],
-        ended: impl Fn(&str) -> (Option<i32>, Option<&'static str>),
-        fio: impl Fn() -> Result<Comparison>,
-    ) -> Acceptance {
-        let folder = tempfile::tempdir().unwrap();
-        let bench = |words: &[OsString]| {
-            let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-            let (status, report) = ended(&line.join(" "));
-            if let Some(report) = report {
-                fs::write(words.last().unwrap(), report).unwrap();
-            }
-            Ok(status)
-        };
-        let ssds: Vec<String> = ssds.iter().map(|&ssd| ssd.to_owned()).collect();
-        accept(&ssds, folder.path(), &bench, &fio)
-    }
-
-    fn skipped() -> Result<Comparison> {
-        Ok(Comparison::Skipped("no fio".into()))
-    }
-
-    fn verdicts(acceptance: &Acceptance) -> Vec<Verdict> {
-        let checks = acceptance.checks.iter();
-        checks.map(|judged| judged.verdict).collect()
-    }
-
-    #[test]
-    fn an_ssd_that_does_all_is_accepted_and_what_was_skipped_is_said() {
-        let acceptance = tried(&[], |_| (Some(0), Some(GOOD)), skipped);
-        assert!(acceptance.accepted);
-        let mut expected = vec![Verdict::Passed; CHECKS.len()];
-        expected.push(Verdict::Skipped);
-        assert_eq!(verdicts(&acceptance), expected);
-        let text = acceptance.to_string();
-        for words in ["model:p5800x", "no fio"] {
-            assert!(text.contains(words), "{words} in:\n{text}");
-        }
-        assert_eq!(text.matches("modelled: an SSD").count(), 1, "{text}");
-        let json = serde_json::to_value(&acceptance).unwrap();
-        assert_eq!(
-            (&json["schema"], &json["accepted"]),
-            (&1.into(), &true.into())
-        );
-        assert_eq!(json["checks"][0]["verdict"], "passed");
-        assert_eq!(
-            json["checks"][0]["command"],
-            "cargo xtask bench rw --seed 1 --ssd model:p5800x"
-        );
-    }
-
-    #[test]
-    fn every_ssd_is_tested_and_one_failure_is_enough() {
-        let wrong = |line: &str| {
-            let bad = line.contains("vfio:S2") && line.contains("65536");
-            (Some(if bad { 3 } else { 0 }), Some(GOOD))
-        };
-        let acceptance = tried(&["vfio:S1", "vfio:S2"], wrong, skipped);
-        assert!(!acceptance.accepted);
-        let failed = acceptance.checks.iter();
-        let failed: Vec<_> = failed
-            .filter(|judged| judged.verdict == Verdict::Failed)
-            .map(|judged| (judged.ssd.as_str(), judged.detail.as_str()))
-            .collect();
-        assert_eq!(failed, [("vfio:S2", "the data is wrong"); 2]);
-    }
-
-    #[test]
-    fn no_report_an_old_one_and_one_without_verification_are_failures() {
-        let unverified = r#"{"verified": false, "results": []}"#;
-        for ended in [
-            (Some(0), None),
-            (Some(0), Some("no JSON")),
-            (Some(0), Some(unverified)),
-            (Some(1), Some(GOOD)),
-            (None, None),
-        ] {
-            let acceptance = tried(
-                &["host"],
-                |line| {
-                    if line.starts_with("rw --seed 1") {
-                        (Some(0), Some(GOOD))
-                    } else {
-                        ended
-                    }
-                },
-                skipped,
-            );
-            assert!(!acceptance.accepted, "{ended:?}");
-            assert_eq!(
-                verdicts(&acceptance)[..2],
-                [Verdict::Passed, Verdict::Failed]
-            );
-        }
-    }
-
-    #[test]
-    fn the_rate_is_compared_with_fios() {
-        let with = |reads| {
-            let all = tried(
-                &[],
-                |_| (Some(0), Some(GOOD)),
-                move || Ok(Comparison::Reads(reads)),
-            );
-            *verdicts(&all).last().unwrap()
-        };
-        assert_eq!(with(1100.0), Verdict::Passed);
-        assert_eq!(with(1200.0), Verdict::Failed);
-        let broken = tried(&[], |_| (Some(0), Some(GOOD)), || bail!("fio died"));
-        assert!(!broken.accepted);
-    }
-}
+mod tests;
