@@ -264,3 +264,25 @@ fn a_shutdown_that_never_completes_ends_disabled() {
     assert!(!rig.fake.is_enabled());
     assert_eq!(rig.fake.n_mapped(), 0);
 }
+
+#[test]
+fn a_shutdown_may_take_as_long_as_the_controller_says() {
+    const RTD3E_US: u32 = 200_000;
+    let rig = Answering::new(|sqe| {
+        if !is_identify(sqe, Cns::CONTROLLER) {
+            return usual(sqe);
+        }
+        let mut page = controller_page();
+        page.rtd3e = RTD3E_US;
+        Answer::page(page.to_words())
+    });
+    let deadlines = Deadlines {
+        shutdown: SHORT.shutdown,
+        ..PATIENT
+    };
+    let controller = enable_within(&rig, 1, deadlines).unwrap();
+    match controller.shutdown().err().expect("SHST stays 0") {
+        Error::NotInTime { waited, .. } => assert!(waited.as_micros() >= RTD3E_US.into()),
+        error => panic!("{error}"),
+    }
+}
