@@ -104,7 +104,7 @@ fn no_option_loses_a_write() {
         "--line 4096 --ssds 3 --cache-lines 64 --cache-mode bam+reuse --depth 64 --queues 4",
         "--ssds 3 --ssd model:ideal,media=w.img --seed 7",
     ] {
-        let rw = folder.result(&format!("rw --span 64K --ops 4096 {options}"));
+        let rw = folder.result(&format!("rw --span 64K --ops 4096 --timeout 60 {options}"));
         assert_eq!(rw["operations"], 4096, "{options}");
         // Three in eight are writes, and all lines with one get to the SSD in the end.
         let number = |field: &str| rw[field].as_u64().unwrap();
@@ -186,7 +186,9 @@ fn every_protocol_reads_the_right_blocks() {
         ("lock", "--depth 2 --queues 1"),
         ("lock", "--depth 64 --queues 4"),
     ] {
-        let line = format!("iops --queue {queue} {options} --ops 2000 --span 1M --json r.json");
+        let line = format!(
+            "iops --queue {queue} {options} --ops 2000 --span 1M --timeout 60 --json r.json"
+        );
         folder.succeed(&line);
         let report = folder.json("r.json");
         assert_eq!(report["verified"], true, "{line}");
