@@ -8,7 +8,7 @@
 //!
 //! BaM (ASPLOS '23) reads so: a naive cache, the coalescer, and the kept reference of its "optimized"
 //! kernels. A count is one addition to the line's word, made before looking ([RC-1]). Lanes coalesce
-//! only as a whole warp ([HW-2]); a lane that comes without its warp is as in `naive`. There are no
+//! only as a whole warp, whose mask needs no care ([HW-2]); a lane without its warp is as in `naive`. There are no
 //! counters of hits and misses, which cost BaM most of its speed.
 //!
 //! A kernel that is measured in every cache mode has one body, generic over [`Reader`], and an
