@@ -14,7 +14,8 @@
 //! fatal errors, and nothing that the controller sends is used unchecked. Only backings hold unsafe code: the rest sees
 //! memory as cells.
 //!
-//! Backings: [`Model`], the emulated controller, and [`vfio::Vfio`], a real one.
+//! Backings: [`Model`], the emulated controller in this process, [`user::Client`], one in another
+//! process, and [`vfio::Vfio`], a real one.
 
 mod admin;
 mod backing;
@@ -27,7 +28,9 @@ mod live;
 mod memory;
 mod model;
 mod namespace;
+mod pages;
 mod queue_pair;
+pub mod user;
 pub mod vfio;
 mod watch;
 
