@@ -41,6 +41,7 @@ mod panic;
 mod plan;
 mod pool;
 mod range;
+mod staging;
 mod store;
 mod stripe;
 

@@ -39,6 +39,24 @@ impl Statistics {
         }
     }
 
+    /// What has been counted since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        let (now, then) = (&self.counters, &before.counters);
+        let rules = self.faults.iter().zip(before.faults.iter());
+        Self {
+            counters: Counters {
+                reads: now.reads.wrapping_sub(then.reads),
+                writes: now.writes.wrapping_sub(then.writes),
+                bytes: now.bytes.wrapping_sub(then.bytes),
+                flushes: now.flushes.wrapping_sub(then.flushes),
+                errors: now.errors.wrapping_sub(then.errors),
+                bad_doorbells: now.bad_doorbells.wrapping_sub(then.bad_doorbells),
+            },
+            threads: self.threads,
+            faults: rules.map(|(now, then)| now.wrapping_sub(*then)).collect(),
+        }
+    }
+
     pub(super) fn to_bytes(&self) -> [u8; BYTES] {
         let counters = &self.counters;
         let first = [
