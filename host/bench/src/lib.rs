@@ -4,6 +4,8 @@ pub mod exit;
 pub mod experiments;
 pub mod machine;
 pub mod options;
+mod process;
 pub mod progress;
 pub mod reference;
 pub mod report;
+pub mod serve;
