@@ -6,11 +6,12 @@
 use line_cache::Failure;
 use nvme_queue::{Completion, Finish};
 use nvme_wire::Status;
-use warpstore_simt::{Cell, Cells, Order};
+use warpstore_simt::{Cell, Cells, Order, Solo, Team};
 
 use crate::bounce;
 use crate::error::ErrorKind;
 use crate::errors::ErrorRecord;
+use crate::staging;
 use crate::store::Store;
 
 /// What a command was for, in the word that travels with it. Never 0.
@@ -96,11 +97,23 @@ pub(crate) struct Finisher {
 
 impl Finish for Finisher {
     #[inline(always)]
+    fn finish_all<T: Team>(&self, team: T, completion: Option<Completion>) {
+        // No command has tag 0.
+        let (tag, status, cid) = completion.map_or((0, 0, 0), |completion| {
+            (completion.tag, completion.status.bits(), completion.cid)
+        });
+        // A call that passes nothing on but words: every wait drains, and has registers to keep.
+        if self.store.is_staged() {
+            staging::bring_in(team, self.store, tag, status);
+        }
+        if tag != 0 {
+            finish(self.store, self.queue, tag, status, cid);
+        }
+    }
+
+    #[inline(always)]
     fn finish(&self, completion: Completion) {
-        let Completion {
-            tag, status, cid, ..
-        } = completion;
-        finish(self.store, self.queue, tag, status.bits(), cid);
+        self.finish_all(Solo, Some(completion));
     }
 }
 

@@ -13,6 +13,7 @@ use crate::error::{ErrorKind, IoError};
 use crate::finish::{Finisher, Purpose};
 use crate::launch::KernelParam;
 use crate::plan::{by_queue, kind_of};
+use crate::staging;
 use crate::store::{Store, Transfer};
 
 /// Writes a store's dirty lines back, and flushes its SSDs.
@@ -259,6 +260,13 @@ impl Errand {
     fn submit<T: Team>(&mut self, peers: T) {
         let (store, queue) = (self.store, self.queue);
         let buffer = self.buffer - 1;
+        if store.is_staged() {
+            let slot = match self.task {
+                Task::WriteBack { slot, .. } => Some(slot),
+                Task::Flush { .. } => None,
+            };
+            staging::send_out(peers, store, slot);
+        }
         // Ordering: [BB-1] as for a write beside the cache.
         store
             .desc()

@@ -42,6 +42,7 @@ mod panic;
 mod plan;
 mod pool;
 mod range;
+mod staging;
 mod store;
 mod stripe;
 

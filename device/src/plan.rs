@@ -6,6 +6,7 @@ use warpstore_simt::{Native, Platform, Team, warp};
 
 use crate::error::ErrorKind;
 use crate::finish::{Finisher, Purpose};
+use crate::staging;
 use crate::store::{Store, Transfer};
 
 /// In place of a byte of the line: all of it.
@@ -54,6 +55,13 @@ pub(crate) fn submit<T: Team>(
         }
         Plan::Nothing | Plan::Error(_) => return plan,
     };
+    if store.is_staged() {
+        let slot = match Plan::from_word(plan) {
+            Plan::Clean(line) => Some(u64::from(desc.table.peek(line).slot())),
+            _ => None,
+        };
+        staging::send_out(peers, store, slot);
+    }
     let finisher = Finisher { store, queue };
     // A line that gives way may be another SSD's: if that is stuck, half of the time is left.
     let deadline_ns = match Plan::from_word(plan) {

@@ -9,7 +9,9 @@ use core::num::NonZeroU32;
 use line_cache::LineTable;
 use nvme_queue::{AnyQueue, Patience, Protocol, QueueDesc};
 use nvme_wire::Sqe;
-use warpstore_simt::{Device, Native, NativeCell, NativeCells, Platform, System, thread};
+use warpstore_simt::{
+    Device, Native, NativeBytes, NativeCell, NativeCells, Platform, System, thread,
+};
 
 use crate::errors::ErrorRing;
 use crate::plan::WHOLE_LINE;
@@ -71,8 +73,11 @@ pub struct StoreDesc {
     pub mode: CacheMode,
     /// The line table.
     pub table: LineTable<Native>,
-    /// The cache's slots.
+    /// The cache's slots. Where they are staged, their IOVAs are those of the staging pieces.
     pub slots: Pool,
+    /// A staging piece for each slot, where SSDs do not reach the slots themselves (`staging.rs`); of
+    /// no bytes where they do.
+    pub staging: NativeBytes<System>,
     /// Buffers for accesses that go round the cache.
     pub bounce: Pool,
     /// One word a bounce buffer; see `bounce.rs`.
@@ -187,6 +192,12 @@ impl Store {
         let ssd = (desc.ssd_table as *const SsdDesc).wrapping_add(index as usize);
         // SAFETY: the index is below the length of the table, which is immutable.
         unsafe { &*ssd }
+    }
+
+    /// Whether the bytes of slots go through staging pieces.
+    #[inline(always)]
+    pub(crate) fn is_staged(self) -> bool {
+        !self.desc().staging.is_empty()
     }
 
     /// The queue of `ssd` that this warp submits to: spread by warp, so that a warp's commands

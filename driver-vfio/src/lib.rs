@@ -14,7 +14,8 @@
 //! fatal errors, and nothing that the controller sends is used unchecked. Only backings hold unsafe code: the rest sees
 //! memory as cells.
 //!
-//! Backings: [`Model`], the emulated controller, and [`vfio::Vfio`], a real one.
+//! Backings: [`Model`], the emulated controller in this process, [`user::Client`], one in another
+//! process, and [`vfio::Vfio`], a real one.
 
 mod admin;
 mod backing;
@@ -27,7 +28,10 @@ mod live;
 mod memory;
 mod model;
 mod namespace;
+mod pages;
+mod proxy;
 mod queue_pair;
+pub mod user;
 pub mod vfio;
 mod watch;
 
@@ -39,5 +43,6 @@ pub use error::{BlockRange, Error, NamespaceFault, Step};
 pub use memory::{QueueCells, QueueMemory};
 pub use model::Model;
 pub use namespace::{ControllerInfo, Namespace};
+pub use proxy::{Proxy, Refusal};
 pub use queue_pair::{QueuePair, QueuePairRequest, Ring};
 pub use watch::Deadlines;

@@ -68,7 +68,10 @@ impl Backing for Model {
     fn map_dma(&self, region: DmaRegion) -> Result<Iova, BackingError> {
         // SAFETY: the region was made from cells, whose maker vouched that the memory is valid
         // for atomic access while they are used, and being mapped is a use.
-        unsafe { self.controller.map_dma(region.address(), region.bytes()) }?;
+        unsafe {
+            self.controller
+                .map_dma(region.address(), region.address(), region.bytes())
+        }?;
         Ok(Iova(region.address()))
     }
 

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use driver_vfio::vfio::DmaMemory;
 use warpstore_device::launch::StatusSlot;
 use warpstore_device::parts::simt::{
-    Device, NativeBytes, NativeCell, NativeCells, Scope, System, Word,
+    Cells, NativeBytes, NativeCell, NativeCells, Scope, System, Word,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
-use crate::cuda::{Context, DeviceMemory, PinnedMemory, Stream};
+use crate::cuda::{Context, DeviceMemory, PinnedMemory, Registered, Stream};
 
 /// Alignment of host allocations: no line or ring then crosses a controller page needlessly, and
 /// lines of 64 KiB are aligned to their size.
@@ -27,6 +27,8 @@ pub enum Place {
     Kernel,
     /// Host memory that the CPU and the GPU both reach by the same address.
     Shared,
+    /// The same, in whole pages, which SSDs that are not emulated in this process reach too.
+    Dma,
 }
 
 /// Zeroed memory of the host, owned.
@@ -64,7 +66,11 @@ impl Drop for HostMemory {
 
 enum Owner {
     Host(HostMemory),
-    Dma(DmaMemory),
+    Dma {
+        /// The GPU's hold on the memory, which goes first.
+        _pinned: Option<Registered>,
+        memory: DmaMemory,
+    },
     Pinned(PinnedMemory),
     Device(DeviceMemory, Arc<Stream>),
 }
@@ -86,9 +92,28 @@ impl Buffer {
 
     /// Allocates `len` zeroed bytes of host memory in whole pages, which real SSDs can reach.
     pub fn dma(len: usize) -> Result<Self, Error> {
-        let memory = DmaMemory::new(len as u64).map_err(|_| Error::OutOfMemory { bytes: len })?;
         Ok(Self {
-            owner: Owner::Dma(memory),
+            owner: Owner::Dma {
+                _pinned: None,
+                memory: dma_memory(len)?,
+            },
+            len,
+        })
+    }
+
+    /// The same, pinned, so that the GPU reaches it by the same address.
+    pub fn dma_pinned(context: &Arc<Context>, len: usize) -> Result<Self, Error> {
+        let memory = dma_memory(len)?;
+        let cells = memory.cells();
+        let (address, bytes) = (cells.address() as u64, cells.len() * 8);
+        // SAFETY: the memory is whole pages, and stays as long as the buffer, which lets go of the
+        // registration first.
+        let registered = unsafe { Registered::new(context, address, bytes) }?;
+        Ok(Self {
+            owner: Owner::Dma {
+                _pinned: Some(registered),
+                memory,
+            },
             len,
         })
     }
@@ -114,7 +139,7 @@ impl Buffer {
     pub fn address(&self) -> u64 {
         match &self.owner {
             Owner::Host(memory) => memory.address as u64,
-            Owner::Dma(memory) => memory.cells().address() as u64,
+            Owner::Dma { memory, .. } => memory.cells().address() as u64,
             Owner::Pinned(memory) => memory.address(),
             Owner::Device(memory, _) => memory.address(),
         }
@@ -124,7 +149,7 @@ impl Buffer {
     pub fn host_address(&self) -> Option<*mut u8> {
         match &self.owner {
             Owner::Host(memory) => Some(memory.address),
-            Owner::Dma(memory) => Some(memory.cells().address().cast()),
+            Owner::Dma { memory, .. } => Some(memory.cells().address().cast()),
             Owner::Pinned(memory) => Some(memory.address() as *mut u8),
             Owner::Device(..) => None,
         }
@@ -250,7 +275,7 @@ impl Buffer {
     /// maps whole pages.
     pub(crate) fn dma_cells(&self) -> NativeCells<u64, System> {
         match &self.owner {
-            Owner::Dma(memory) => memory.cells(),
+            Owner::Dma { memory, .. } => memory.cells(),
             _ => self.cells(0, self.len as u64 / 8),
         }
     }
@@ -259,7 +284,7 @@ impl Buffer {
     ///
     /// # Panics
     /// If the buffer is shorter.
-    pub(crate) fn bytes(&self, len: u64) -> NativeBytes<Device> {
+    pub(crate) fn bytes<S: Scope>(&self, len: u64) -> NativeBytes<S> {
         self.check(0, len as usize);
         // SAFETY: as in `cells`; allocations are aligned to at least 256 bytes.
         unsafe { NativeBytes::new(self.address() as *mut u8, len) }
@@ -289,6 +314,10 @@ impl Buffer {
             self.len
         );
     }
+}
+
+fn dma_memory(len: usize) -> Result<DmaMemory, Error> {
+    DmaMemory::new(len as u64).map_err(|_| Error::OutOfMemory { bytes: len })
 }
 
 #[cfg(test)]

@@ -86,16 +86,28 @@ pub struct VfioConfig {
 pub enum SsdSource {
     /// Emulated in this process, all alike.
     Emulated(SsdConfig),
-    /// Real ones that are bound to vfio-pci. Only for host threads.
+    /// Real ones that are bound to vfio-pci.
     Vfio(VfioConfig),
+    /// Emulated in processes of their own (`driver_vfio::user::Server`), as many as the session has: the
+    /// socket of each. Whatever is on them may be lost.
+    Sockets(Vec<PathBuf>),
+}
+
+/// How kernels ring the doorbells of SSDs that are not emulated in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doorbells {
+    /// In the doorbells themselves.
+    Direct,
+    /// In host memory, from where a thread passes on what is right ([DB-1]).
+    Proxy,
 }
 
 impl SsdSource {
-    /// What emulated SSDs are like; none for real ones.
+    /// What SSDs are like that are emulated in this process; none for others.
     pub fn emulated(&self) -> Option<&SsdConfig> {
         match self {
             Self::Emulated(each) => Some(each),
-            Self::Vfio(_) => None,
+            Self::Vfio(_) | Self::Sockets(_) => None,
         }
     }
 }
@@ -124,6 +136,8 @@ pub struct Configuration {
     pub stripe_bytes: u64,
     /// I/O queue pairs of each SSD, 1 to [`Configuration::MAX_QUEUES`].
     pub queues: u32,
+    /// How kernels ring, where the SSDs are not emulated in this process.
+    pub doorbells: Doorbells,
     /// Entries of each ring: a power of two, 2 to 4096.
     pub depth: u32,
     /// How commands enter and leave the queues.
@@ -244,6 +258,10 @@ impl Configuration {
                 self.check_emulated(each)
             }
             SsdSource::Vfio(vfio) => self.check_vfio(vfio),
+            SsdSource::Sockets(sockets) => first_broken(&[(
+                sockets.len() == self.ssds as usize,
+                "as many sockets must be named as the session has SSDs",
+            )]),
         }
     }
 
@@ -263,8 +281,8 @@ impl Configuration {
     fn check_vfio(&self, vfio: &VfioConfig) -> Result<(), Error> {
         first_broken(&[
             (
-                matches!(self.target, Target::Threads { .. }),
-                "real SSDs are for host threads only: a GPU cannot reach their doorbells yet",
+                matches!(self.target, Target::Threads { .. }) || self.doorbells == Doorbells::Proxy,
+                "a GPU cannot reach the doorbells of real SSDs yet: use Doorbells::Proxy",
             ),
             (
                 vfio.ssds.len() == self.ssds as usize,

@@ -16,6 +16,15 @@ pub enum Error {
     /// A real SSD could not be opened.
     #[error(transparent)]
     Vfio(#[from] driver_vfio::vfio::VfioError),
+    /// An emulated SSD in another process cannot be reached, or does not answer any more.
+    #[error(transparent)]
+    User(#[from] driver_vfio::user::UserError),
+    /// Emulated SSDs for other processes cannot be made.
+    #[error(transparent)]
+    Server(#[from] driver_vfio::user::ServerError),
+    /// A kernel rang a doorbell that the proxy did not pass on: something wrote over the store's memory.
+    #[error(transparent)]
+    Doorbell(#[from] driver_vfio::Refusal),
     /// An emulated SSD could not be set up: a media file is missing, too small, not ours….
     #[error(transparent)]
     Media(#[from] nvme_model::MediaError),

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Configuration ─► Session::open ─┬─ runner: CUDA context and modules, or host threads
-//!                                 ├─ ssd: emulated or behind VFIO, bring-up by driver-vfio
+//!                                 ├─ ssd: emulated, in another process or behind VFIO; bring-up by driver-vfio
+//!                                 ├─ ringing: doorbells of those outside, by a proxy or as they are
 //!                                 ├─ store: rings, queue words, line table, slots ─► StoreDesc
 //!                                 └─ resident: the emulated SSDs as a kernel (GPU only)
 //! create_array, memory, launch(kernel, config, args), counts, flush, finish
@@ -18,6 +19,7 @@ mod error;
 mod kernels;
 mod memory;
 mod resident;
+mod ringing;
 mod runner;
 mod session;
 mod ssd;
@@ -25,7 +27,8 @@ mod store;
 
 pub use buffer::{Buffer, Place};
 pub use config::{
-    BlocksConfig, Configuration, Medium, SsdConfig, SsdSource, Target, VfioConfig, VfioSsd,
+    BlocksConfig, Configuration, Doorbells, Medium, SsdConfig, SsdSource, Target, VfioConfig,
+    VfioSsd,
 };
 pub use error::Error;
 pub use kernels::kernels_ptx;
@@ -33,5 +36,6 @@ pub use memory::Memory;
 pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, When};
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 pub use session::{Counts, Session};
+pub use ssd::SsdServer;
 pub use warpstore_device as device;
 pub use warpstore_device::parts::nvme_queue::Protocol;

@@ -63,6 +63,7 @@ impl Runner {
     /// The machine has not that much.
     pub fn allocate(&self, place: Place, len: usize) -> Result<Buffer, Error> {
         match self {
+            Self::Threads(_) if place == Place::Dma => Buffer::dma(len),
             Self::Threads(_) => Buffer::host(len),
             Self::Cuda(runner) => runner.allocate(place, len),
         }

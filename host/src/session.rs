@@ -27,6 +27,7 @@ use crate::cuda::CudaError;
 use crate::kernels;
 use crate::memory::Memory;
 use crate::resident::Resident;
+use crate::ringing::Ringing;
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 use crate::ssd::{Opened, Ssd};
 use crate::store::StoreMemory;
@@ -86,14 +87,11 @@ impl Session {
             Target::Cuda {
                 gpu,
                 controller_sms,
-            } => (
-                Runner::Cuda(CudaRunner::open(
-                    gpu,
-                    &[&kernels::of_sessions(), ptx],
-                    controller_sms,
-                )?),
-                u64::MAX,
-            ),
+            } => {
+                let reserved = config.ssd.emulated().map_or(0, |_| controller_sms);
+                let runner = CudaRunner::open(gpu, &[&kernels::of_sessions(), ptx], reserved)?;
+                (Runner::Cuda(runner), u64::MAX)
+            }
         };
         Self::open_on(runner, config, lanes)
     }
@@ -133,6 +131,7 @@ impl Session {
         let store = StoreMemory::build(&runner, &config, &ssds, lanes)?;
         let resident = match config.target {
             Target::Threads { .. } => None,
+            Target::Cuda { .. } if config.ssd.emulated().is_none() => None,
             Target::Cuda { controller_sms, .. } => {
                 Some(Resident::start(&runner, &ssds, controller_sms)?)
             }
@@ -311,6 +310,13 @@ impl Session {
                 ssd: ssd.backing.name().to_owned(),
             });
         }
+        if let Some(refusal) = self.store.ringing.refusal() {
+            return Ok(refusal.into());
+        }
+        // What never answers may be a process that is gone.
+        for process in self.ssds.iter().filter_map(Ssd::process) {
+            process.statistics()?;
+        }
         let (commands, records) = self.store.errors()?;
         // The line may be fetched by another warp, through another queue.
         let mut pending = Vec::new();
@@ -388,21 +394,23 @@ impl Session {
         }
     }
 
-    /// Commands that the SSDs have completed since the session was opened; none if they are real,
-    /// which do not count for one session.
+    /// Commands that the SSDs have completed since the session was opened, if they are emulated in
+    /// another process those of kernels alone; none if they are real, which do not count for one session.
     ///
     /// # Errors
-    /// The copy from the GPU fails.
+    /// The copy from the GPU fails, or an SSD's process does not answer.
     pub fn counts(&self) -> Result<Option<Counts>, Error> {
         if let Some(resident) = &self.resident {
             resident.report(&self.ssds)?;
         }
         let mut sum = Counts::default();
         for ssd in &self.ssds {
-            let Some(emulated) = ssd.emulated() else {
-                return Ok(None);
+            let counters = match (ssd.emulated(), ssd.process()) {
+                (Some(emulated), _) => emulated.model.counters(),
+                (_, Some(process)) => vec![process.statistics()?.counters],
+                (None, None) => return Ok(None),
             };
-            for queue in emulated.model.counters() {
+            for queue in counters {
                 sum.reads += queue.reads;
                 sum.writes += queue.writes;
                 sum.flushes += queue.flushes;
@@ -440,6 +448,8 @@ impl Session {
             let ended = resident.stop().and_then(|()| resident.report(&self.ssds));
             result = result.and(ended);
         }
+        // Nobody rings any more.
+        self.store.ringing = Ringing::default();
         for ssd in &mut self.ssds {
             let ended = ssd.shut_down();
             result = result.and(ended);

@@ -6,6 +6,8 @@
 mod commands;
 mod emulated;
 mod outside;
+mod serve;
+mod socket;
 mod vfio;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +24,8 @@ use crate::config::{Configuration, SsdSource};
 use crate::runner::Runner;
 pub(crate) use emulated::Emulated;
 use emulated::NewFiles;
+pub use serve::SsdServer;
+pub(crate) use socket::Process;
 
 /// The SSDs of a session, and what serves them and goes with them.
 pub(crate) struct Opened {
@@ -50,6 +54,8 @@ enum Medium {
     Direct(Emulated),
     /// As everybody does, by commands.
     Commands(Access),
+    /// By commands too, but whatever is on it may be lost, and it counts.
+    Process(Process),
 }
 
 impl Ssd {
@@ -58,6 +64,7 @@ impl Ssd {
         match &config.ssd {
             SsdSource::Emulated(each) => emulated::open(runner, config, each),
             SsdSource::Vfio(vfio) => vfio::open(config, vfio),
+            SsdSource::Sockets(sockets) => socket::open(config, sockets),
         }
     }
 
@@ -90,7 +97,15 @@ impl Ssd {
     pub(crate) fn emulated(&self) -> Option<&Emulated> {
         match &self.medium {
             Medium::Direct(emulated) => Some(emulated),
-            Medium::Commands(_) => None,
+            Medium::Commands(_) | Medium::Process(_) => None,
+        }
+    }
+
+    /// The process that it is, if it is one.
+    pub(crate) fn process(&self) -> Option<&Process> {
+        match &self.medium {
+            Medium::Process(process) => Some(process),
+            Medium::Direct(_) | Medium::Commands(_) => None,
         }
     }
 
@@ -119,6 +134,9 @@ impl Ssd {
         match &self.medium {
             Medium::Direct(emulated) => parts.try_for_each(|(at, part)| emulated.load(at, part)),
             Medium::Commands(access) => commands::write(self, *access, parts),
+            Medium::Process(process) => {
+                process.apart(|| commands::write(self, Access::ReadWrite, parts))
+            }
         }
     }
 
@@ -134,6 +152,7 @@ impl Ssd {
         match &self.medium {
             Medium::Direct(emulated) => parts.try_for_each(|(at, part)| emulated.stored(at, part)),
             Medium::Commands(_) => commands::read(self, parts),
+            Medium::Process(process) => process.apart(|| commands::read(self, parts)),
         }
     }
 

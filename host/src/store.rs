@@ -2,10 +2,10 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use driver_vfio::{DmaRegion, Iova, QueuePairRequest, Ring};
+use driver_vfio::{DmaRegion, Iova, QueuePair, QueuePairRequest, Ring};
 use warpstore_device::parts::line_cache::{LineTable, ReadOrder};
 use warpstore_device::parts::nvme_queue::{self, QueueDesc, Shape};
-use warpstore_device::parts::simt::{Device, Native, NativeCells};
+use warpstore_device::parts::simt::{Device, Native, NativeBytes, NativeCells, System};
 use warpstore_device::{
     ErrorRecord, ErrorRing, LIST_BYTES, PAGE_BYTES, PendingCommand, Pool, SsdDesc, StoreDesc,
     StripeMap,
@@ -14,6 +14,7 @@ use warpstore_device::{
 use crate::Error;
 use crate::buffer::{Buffer, Place};
 use crate::config::Configuration;
+use crate::ringing::Ringing;
 use crate::runner::Runner;
 use crate::ssd::Ssd;
 
@@ -34,6 +35,8 @@ pub(crate) struct StoreMemory {
     /// The private words of each SSD's queue pairs, one after the other.
     queue_words: Vec<Buffer>,
     layout: nvme_queue::Layout,
+    /// What lets kernels ring; it ends before the SSDs do.
+    pub(crate) ringing: Ringing,
     _owned: Vec<Buffer>,
 }
 
@@ -55,6 +58,8 @@ impl StoreMemory {
     ) -> Result<Self, Error> {
         let shape = Shape::new(config.depth, config.in_flight)
             .map_err(|error| Error::Configuration(error.to_string()))?;
+        let outside = config.ssd.emulated().is_none();
+        let shape = if outside { shape.far() } else { shape };
         let mut builder = Builder {
             runner,
             config,
@@ -71,7 +76,7 @@ impl StoreMemory {
         let lines = map.capacity(bytes_per_ssd / u64::from(config.line_bytes));
         let ssd_table = builder.ssd_table()?;
         let table = builder.table(config, lines)?;
-        let slots = builder.pool(config.cache_lines, config.line_bytes)?;
+        let (slots, staging) = builder.slots()?;
         // For each lane one of either share, so that no lane waits for another's, within bounds.
         let most = BOUNCE_BYTES / u64::from(config.line_bytes);
         let bounce_count = lanes.saturating_mul(2).clamp(BOUNCE_COUNT, most);
@@ -92,6 +97,7 @@ impl StoreMemory {
             mode: config.mode,
             table,
             slots,
+            staging,
             bounce,
             bounce_words: builder.words(bounce_count)?,
             block_words: builder.words(u64::from(blocks.count))?,
@@ -113,6 +119,7 @@ impl StoreMemory {
             abort,
             queue_words: queues.words,
             layout: queues.layout,
+            ringing: queues.ringing,
             _owned: builder.owned,
         })
     }
@@ -186,7 +193,7 @@ impl Builder<'_> {
         let layout = nvme_queue::Layout::with(shape, config.protocol);
         let words_stride = words_stride(layout);
         let queues = u64::from(config.queues);
-        let mut descs: Vec<QueueDesc> = Vec::new();
+        let mut pairs: Vec<QueuePair> = Vec::new();
         let mut all_words = Vec::new();
         for ssd in self.ssds {
             let rings = self.reachable(queues * (sq_bytes + cq_bytes))?;
@@ -207,19 +214,25 @@ impl Builder<'_> {
                     sq: ring(first),
                     cq: ring(first + sq_bytes),
                 };
-                let pair = ssd.driver().controller().create_queue_pair(request)?;
-                let private = words.address() + queue * words_stride;
-                descs.push(layout.describe(pair.qid, private, pair.rings));
+                pairs.push(ssd.driver().controller().create_queue_pair(request)?);
             }
             self.owned.push(rings);
             all_words.push(words);
         }
+        let ringing = Ringing::set_up(self.runner, config, &mut pairs)?;
+        let private = all_words
+            .iter()
+            .flat_map(|words| (0..queues).map(move |queue| words.address() + queue * words_stride));
+        let describe =
+            |(pair, private): (&QueuePair, u64)| layout.describe(pair.qid, private, pair.rings);
+        let descs: Vec<QueueDesc> = pairs.iter().zip(private).map(describe).collect();
         let table = self.keep((descs.len() * size_of::<QueueDesc>()) as u64)?;
         table.write(0, &descs)?;
         Ok(Queues {
             table: table.address(),
             words: all_words,
             layout,
+            ringing,
         })
     }
 
@@ -271,8 +284,25 @@ impl Builder<'_> {
     fn reachable(&self, len: u64) -> Result<Buffer, Error> {
         match self.config.ssd.emulated() {
             Some(_) => self.near(len),
-            None => Buffer::dma(len as usize),
+            None => self.runner.allocate(Place::Dma, len as usize),
         }
+    }
+
+    /// The cache's slots next to the kernels, and their staging pieces, where SSDs do not reach
+    /// there.
+    fn slots(&mut self) -> Result<(Pool, NativeBytes<System>), Error> {
+        let (count, bytes) = (self.config.cache_lines, self.config.line_bytes);
+        let reached = self.pool(count, bytes)?;
+        let total = reached.memory.len();
+        if self.config.ssd.emulated().is_some() {
+            return Ok((reached, self.keep(8)?.bytes(0)));
+        }
+        let staging = self.owned[self.owned.len() - 1].bytes(total);
+        let slots = Pool {
+            memory: self.keep(total)?.bytes(total),
+            ..reached
+        };
+        Ok((slots, staging))
     }
 
     /// `count` pieces of `bytes` bytes, with PRP lists, reachable for every SSD.
@@ -332,4 +362,5 @@ struct Queues {
     table: u64,
     words: Vec<Buffer>,
     layout: nvme_queue::Layout,
+    ringing: Ringing,
 }

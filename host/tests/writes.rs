@@ -5,6 +5,7 @@
 //! lane's order, or only added to; so the outcome does not depend on who comes first, and a lost
 //! update, an old write that overtakes a new one, or a line in the wrong place shows in it.
 
+mod sockets;
 mod store;
 
 use proptest::prelude::*;
@@ -12,7 +13,9 @@ use warpstore::device::counted::{Bam, BamReuse, Counted, Naive, Reader};
 use warpstore::device::launch::Kernel;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Medium, Protocol, Session, SsdConfig, SsdSource, Target};
+use warpstore::{
+    Configuration, Doorbells, Faults, Medium, Protocol, Session, SsdConfig, SsdSource, Target,
+};
 
 const LANES: u64 = 64;
 
@@ -250,6 +253,23 @@ proptest! {
     #[test]
     fn the_media_hold_what_a_sequential_program_leaves(case in case()) {
         run(&case);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, max_shrink_iters: 0, ..Default::default() })]
+
+    /// Lines go through staging pieces, and doorbells through a proxy or not.
+    #[test]
+    fn ssds_in_other_processes_hold_it_too(case in case(), proxied: bool) {
+        let configuration = Configuration {
+            doorbells: if proxied { Doorbells::Proxy } else { Doorbells::Direct },
+            ..case.configuration
+        };
+        run(&Case {
+            configuration: sockets::behind_sockets(configuration, &Faults::none()),
+            ..case
+        });
     }
 }
 

@@ -76,6 +76,16 @@ pub mod namespace {
     pub const WORDS: u64 = 4;
 }
 
+/// Words of a DMA range.
+pub mod dma_range {
+    /// First IOVA. A pair with the IOVA after the last one, both 0 in an entry that is free.
+    pub const START: u64 = 0;
+    /// What an IOVA of the range has to be added to make the address of its byte, modulo 2^64.
+    pub const OFFSET: u64 = 2;
+    /// Words of an entry.
+    pub const WORDS: u64 = 4;
+}
+
 /// Words of a queue record.
 pub mod record {
     /// Generation that the controller wants; odd while the queue exists. A pair with [`ADOPTED`].
@@ -172,7 +182,7 @@ const CLOCKS: u64 = NAMESPACE_TABLE + MAX_NAMESPACES * namespace::WORDS;
 // A clock a 32-byte sector.
 const CLOCK_WORDS: u64 = 4;
 const RANGE_TABLE: u64 = CLOCKS + INSTANCES * CLOCK_WORDS;
-const FAULT_TABLE: u64 = RANGE_TABLE + 2 * MAX_RANGES;
+const FAULT_TABLE: u64 = RANGE_TABLE + dma_range::WORDS * MAX_RANGES;
 const RECORDS: u64 = FAULT_TABLE + MAX_FAULTS * fault::WORDS;
 
 const _: () = assert!(RECORDS.is_multiple_of(16) && RANGE_TABLE.is_multiple_of(2));
@@ -189,10 +199,10 @@ pub const fn clock(instance: u64) -> u64 {
     CLOCKS + instance * CLOCK_WORDS
 }
 
-/// Start and end of DMA range `index`.
+/// First word of DMA range `index`.
 #[inline(always)]
 pub const fn range(index: u64) -> u64 {
-    RANGE_TABLE + 2 * index
+    RANGE_TABLE + index * dma_range::WORDS
 }
 
 /// First word of fault rule `index`.

@@ -10,9 +10,8 @@
 //! into its memory before the kernel starts and back after it has ended.
 //!
 //! Above `simt` this crate shares only `nvme-wire` with the submitter, so that one misreading of
-//! the specification cannot hide in both. An IOVA is an address of the agent that serves the
-//! queue; what is not mapped ([`Controller::map_dma`]) is
-//! refused with Data Transfer Error and never touched.
+//! the specification cannot hide in both. Commands name memory by IOVA; what is not mapped
+//! ([`Controller::map_dma`]) is refused with Data Transfer Error and never touched.
 //!
 //! Data moves when a command is fetched; modelled time only delays its completion. A drive can
 //! have a volatile write cache and lose its power, on host threads, and do wrong by a plan

@@ -53,7 +53,7 @@
 mod completion;
 mod submission;
 
-use warpstore_simt::{Cell, Cells, Device, Order, Platform, System, Team};
+use warpstore_simt::{Cell, Cells, Device, Order, Platform, Solo, System, Team};
 
 use nvme_wire::{Cqe, Sqe};
 
@@ -210,13 +210,7 @@ impl<P: Platform, W: Ticket> Bam<P, W> {
         self.dequeue(index, patience)?;
         // Ordering: [BQ-5] pairs with the next owner's acquire: it must not find this CQE.
         self.cid(u64::from(cid)).store(0, Order::Release);
-        finish.finish(Completion {
-            tag,
-            status: cqe.status(),
-            dw0: cqe.dw0,
-            cid: cqe.cid,
-            sqhd: cqe.sqhd,
-        });
+        finish.finish_all(Solo, Some(Completion::new(tag, cqe)));
         Ok(())
     }
 

@@ -23,8 +23,34 @@ pub struct Completion {
     pub sqhd: u16,
 }
 
+impl Completion {
+    /// What `cqe` says of the command that was submitted with `tag`.
+    #[inline(always)]
+    pub(crate) fn new(tag: u64, cqe: Cqe) -> Self {
+        Self {
+            tag,
+            status: cqe.status(),
+            dw0: cqe.dw0,
+            cid: cqe.cid,
+            sqhd: cqe.sqhd,
+        }
+    }
+}
+
 /// What to do with a completion.
 pub trait Finish {
+    /// Called by all lanes of the team that drains, each with the completion that it holds, if it
+    /// holds one: for those who finish commands together. Collective; it must not submit or drain.
+    /// Data that the controller wrote for any of these commands is visible to all lanes. Otherwise each
+    /// lane [finishes](Finish::finish) its own.
+    #[inline(always)]
+    fn finish_all<T: Team>(&self, team: T, completion: Option<Completion>) {
+        let _ = team;
+        if let Some(completion) = completion {
+            self.finish(completion);
+        }
+    }
+
     /// Called once for every command, by the lane that holds its CQE, in divergent control flow:
     /// it may use no collective and must not submit or drain. The command's slot is free
     /// already; data that the controller wrote is visible.
@@ -81,7 +107,7 @@ impl Faults {
 impl<P: Platform, W: Ticket> Queue<P, W> {
     /// Takes the CQEs that have arrived, at most one for each lane of `team`, and finishes their
     /// commands. One step, never waits. Collective; every lane gets the number of CQEs taken, 0
-    /// also if somebody else is taking them.
+    /// also if somebody else is taking them, or looks for them in a far ring.
     #[inline(always)]
     pub fn drain<T: Team, F: Finish>(self, team: T, finish: &F) -> u32 {
         let leads = team.leads();
@@ -96,6 +122,11 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         if seen & LOCK != 0 {
             return 0;
         }
+        // [CQ-7] Whoever looks at a far ring has the lock already.
+        let far = self.shape.far;
+        if far && !self.lock(team, seen) {
+            return 0;
+        }
         let head = seen >> 1;
         let index = W::wrap(head.wrapping_add(u64::from(rank)));
         let at = self.ring.slot(index) * 2;
@@ -104,16 +135,13 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         let arrived = team.ballot(Cqe::phase_of(word1) == self.ring.phase(index));
         let taken = leading(team.mask(), arrived);
         if taken == 0 {
+            if far && leads {
+                // Ordering: [CQ-2] as after a drain; [CQ-7] the next one may look.
+                self.words.cq_head.store(seen, Order::Release);
+            }
             return 0;
         }
-        // Ordering: [CQ-2] pairs with the unlock before: its CQ doorbell comes before ours.
-        let locked = leads
-            && self
-                .words
-                .cq_head
-                .compare_exchange(seen, seen | LOCK, Order::Acquire)
-                .is_ok();
-        if !team.any(locked) {
+        if !far && !self.lock(team, seen) {
             return 0;
         }
         // Ordering: [CQ-1] pairs with the controller's write of the phase: the rest of the CQE
@@ -128,10 +156,26 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         if leads {
             self.give_back(W::wrap(head.wrapping_add(u64::from(taken))));
         }
-        if rank < taken {
-            self.complete(cqe, finish);
-        }
+        let completion = if rank < taken {
+            self.take_command(cqe)
+        } else {
+            None
+        };
+        finish.finish_all(team, completion);
         taken
+    }
+
+    /// Takes the CQ lock, whose word the leader has seen as `seen`, without the lock; whether it did.
+    #[inline(always)]
+    fn lock<T: Team>(self, team: T, seen: u64) -> bool {
+        // Ordering: [CQ-2] pairs with the unlock before: its CQ doorbell comes before ours.
+        let locked = team.leads()
+            && self
+                .words
+                .cq_head
+                .compare_exchange(seen, seen | LOCK, Order::Acquire)
+                .is_ok();
+        team.any(locked)
     }
 
     /// Moves the CQ head to `head` and unlocks; tells the controller if it is due.
@@ -150,18 +194,16 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         self.words.cq_head.store(head << 1, Order::Release);
     }
 
-    /// Finishes the command that `cqe` completes, or counts the CQE.
+    /// The completion of the command that `cqe` completes; none, and the CQE is counted, if it
+    /// completes none.
     #[inline(always)]
-    pub(crate) fn complete<F: Finish>(self, cqe: Cqe, finish: &F) {
+    pub(crate) fn take_command(self, cqe: Cqe) -> Option<Completion> {
         match self.settle(cqe) {
-            Ok(tag) => finish.finish(Completion {
-                tag,
-                status: cqe.status(),
-                dw0: cqe.dw0,
-                cid: cqe.cid,
-                sqhd: cqe.sqhd,
-            }),
-            Err(fault) => self.count(fault, cqe.cid),
+            Ok(tag) => Some(Completion::new(tag, cqe)),
+            Err(fault) => {
+                self.count(fault, cqe.cid);
+                None
+            }
         }
     }
 

@@ -97,6 +97,7 @@ impl Layout {
             log2_depth,
             cap,
             cadence,
+            far,
         } = self.shape;
         QueueDesc {
             words,
@@ -105,7 +106,8 @@ impl Layout {
             cap,
             cadence,
             id,
-            protocol: self.protocol as u16,
+            protocol: self.protocol as u8,
+            far: far as u8,
         }
     }
 
@@ -171,7 +173,9 @@ pub struct QueueDesc {
     /// Identifier of the submission queue.
     pub id: u16,
     /// A [`Protocol`].
-    pub protocol: u16,
+    pub protocol: u8,
+    /// 1 if the completion ring is [`Shape::far`], else 0.
+    pub far: u8,
 }
 
 const _: () = {
@@ -183,6 +187,7 @@ const _: () = {
     assert!(core::mem::offset_of!(QueueDesc, cadence) == 48);
     assert!(core::mem::offset_of!(QueueDesc, id) == 52);
     assert!(core::mem::offset_of!(QueueDesc, protocol) == 54);
+    assert!(core::mem::offset_of!(QueueDesc, far) == 55);
     assert!(size_of::<RingAddresses>() == 32);
     assert!(core::mem::offset_of!(RingAddresses, sq) == 0);
     assert!(core::mem::offset_of!(RingAddresses, cq) == 8);
@@ -281,6 +286,7 @@ fn shape_of(desc: &QueueDesc) -> Shape {
         log2_depth: desc.log2_depth,
         cap: desc.cap,
         cadence: desc.cadence,
+        far: desc.far != 0,
     }
 }
 

@@ -118,7 +118,7 @@ impl<P: Platform, W: Ticket> Locked<P, W> {
         P::ring(queue.words.cq_doorbell, queue.ring.slot(next) as u32);
         // Ordering: [LQ-1] pairs with the next lock: doorbells never go back.
         word.store(next << 1, Order::Release);
-        queue.complete(cqe, finish);
+        finish.finish_all(Solo, queue.take_command(cqe));
         true
     }
 }

@@ -2,7 +2,7 @@
 
 /// How commands enter a queue and leave it. One for all who use the queue, for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
+#[repr(u8)]
 pub enum Protocol {
     /// One ticket a warp, ordered publication without a lock; whoever waits drains
     /// ([`Queue`](crate::Queue)).
@@ -23,7 +23,7 @@ impl Protocol {
 
     /// From the number in a description; unknown ones are [`Protocol::Hop`].
     #[inline(always)]
-    pub(crate) const fn from_code(code: u16) -> Self {
+    pub(crate) const fn from_code(code: u8) -> Self {
         match code {
             1 => Self::Bam,
             2 => Self::Lock,

@@ -64,12 +64,13 @@ impl fmt::Display for DepthError {
 
 impl core::error::Error for DepthError {}
 
-/// Depth of a queue pair and the limits that follow from it.
+/// Depth of a queue pair, the limits that follow from it, and where its completion ring lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub(crate) log2_depth: u32,
     pub(crate) cap: u32,
     pub(crate) cadence: u32,
+    pub(crate) far: bool,
 }
 
 impl Shape {
@@ -93,7 +94,15 @@ impl Shape {
             log2_depth: depth.trailing_zeros(),
             cap: if cap == 0 { 1 } else { cap },
             cadence: if slack == 0 { 1 } else { slack },
+            far: false,
         })
+    }
+
+    /// The same for a completion ring that lies across a bus from those who drain it: each look at it
+    /// is traffic there, so only who has the CQ lock looks ([CQ-7]).
+    #[must_use]
+    pub const fn far(self) -> Self {
+        Self { far: true, ..self }
     }
 
     /// Entries in either ring.

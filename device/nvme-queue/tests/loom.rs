@@ -60,7 +60,12 @@ struct Bench {
 impl Bench {
     /// A ring of `depth` through which `start` commands have gone, all of them done.
     fn new(depth: u32, start: u64, commands: usize) -> Self {
-        let shape = Shape::new(depth, u32::MAX).unwrap();
+        Self::of(Shape::new(depth, u32::MAX).unwrap(), start, commands)
+    }
+
+    /// The same for queues of any shape.
+    fn of(shape: Shape, start: u64, commands: usize) -> Self {
+        let depth = shape.depth() as u32;
         let slots = u64::from(depth);
         // First index from `start` on that falls on each slot; the slot is free for its lap.
         let next = |slot: u64| {
@@ -218,6 +223,22 @@ fn entries_are_written_before_the_doorbell() {
 fn a_completion_is_read_after_its_phase() {
     assert_explored(explore(3, || {
         let mut bench = Bench::new(4, 63, 2);
+        bench.submitter(0)();
+        bench.submitter(1)();
+        let a = thread::spawn(bench.drainer(2));
+        let b = thread::spawn(bench.drainer(1));
+        bench.serve();
+        a.join().unwrap();
+        b.join().unwrap();
+        bench.assert_all_finished_once();
+    }));
+}
+
+#[test]
+fn who_finds_nothing_in_a_far_ring_lets_others_look() {
+    assert_explored(explore(3, || {
+        let far = Shape::new(4, u32::MAX).unwrap().far();
+        let mut bench = Bench::of(far, 63, 2);
         bench.submitter(0)();
         bench.submitter(1)();
         let a = thread::spawn(bench.drainer(2));

@@ -1,16 +1,15 @@
 //! Memory that controllers use, and what a kernel says that will not pin it.
 
-use std::fs::{self, File};
-use std::io;
+use std::{fs, io};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::MemfdFlags;
 use rustix::process::{Resource, getrlimit};
 use vfio_ioctls::VfioError;
-use vm_memory::mmap::MmapRegionBuilder;
-use vm_memory::{FileOffset, MmapRegion};
+use vm_memory::MmapRegion;
 use warpstore_simt::{NativeCells, System};
 
 use super::sys;
+use crate::pages::{self, Listed};
 
 /// Size of a huge page, and what allocations are rounded up to. Bytes.
 const HUGE: u64 = 2 << 20;
@@ -27,9 +26,10 @@ pub enum PageSize {
     },
 }
 
-/// Memory for rings and data: zeroed, shared with no other process, and of huge pages where there
-/// are any. Whoever maps it for a controller unmaps it before it is dropped.
+/// Memory for rings and data: zeroed, and of huge pages where there are any. Whoever maps it for a
+/// controller unmaps it before it is dropped; an emulated SSD in another process then shares it.
 pub struct DmaMemory {
+    _listed: Listed,
     region: MmapRegion,
     pages: PageSize,
 }
@@ -46,17 +46,22 @@ impl DmaMemory {
         if needed <= free
             && let Ok(region) = map(bytes, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB)
         {
-            let pages = PageSize::Huge;
-            return Ok(Self { region, pages });
+            return Ok(Self::of(region, PageSize::Huge));
         }
         let mend = format!(
             "sysctl vm.nr_hugepages={}",
             huge_pages(&meminfo, "HugePages_Total:") + needed - needed.min(free)
         );
-        Ok(Self {
-            region: map(bytes, MemfdFlags::empty())?,
-            pages: PageSize::Small { mend },
-        })
+        let region = map(bytes, MemfdFlags::empty())?;
+        Ok(Self::of(region, PageSize::Small { mend }))
+    }
+
+    fn of(region: MmapRegion, pages: PageSize) -> Self {
+        Self {
+            _listed: Listed::new(&region),
+            region,
+            pages,
+        }
     }
 
     /// The memory, in words.
@@ -70,16 +75,8 @@ impl DmaMemory {
     }
 }
 
-/// Memory of a file without a name. All of it is there at once: a page that is missing later would
-/// be a signal instead of an error.
 fn map(bytes: u64, flags: MemfdFlags) -> io::Result<MmapRegion> {
-    let file = File::from(memfd_create("warpstore", MemfdFlags::CLOEXEC | flags)?);
-    file.set_len(bytes)?;
-    let builder = MmapRegionBuilder::new(bytes as usize)
-        .with_file_offset(FileOffset::new(file, 0))
-        .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
-        .with_mmap_flags(libc::MAP_SHARED | libc::MAP_POPULATE);
-    builder.build().map_err(io::Error::other)
+    pages::map(pages::file(bytes, flags)?, 0, bytes)
 }
 
 /// Free huge pages of 2 MiB, by the text of /proc/meminfo.

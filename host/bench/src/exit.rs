@@ -65,6 +65,11 @@ pub fn finish(
         }
         Err(error) => Err(error.into()),
     };
+    end(done)
+}
+
+/// Ends as the table above says.
+pub fn end(done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

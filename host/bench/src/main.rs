@@ -3,9 +3,16 @@
 use std::env;
 use std::process::ExitCode;
 
-use warpstore_bench::exit::finish;
 use warpstore_bench::experiments::run;
+use warpstore_bench::{exit, serve};
 
 fn main() -> ExitCode {
-    finish(env::args_os(), run)
+    let is_serving = env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == serve::NAME);
+    if is_serving {
+        // The word stands where a program's name does.
+        return exit::end(serve::run(env::args_os().skip(1)));
+    }
+    exit::finish(env::args_os(), run)
 }

@@ -98,3 +98,50 @@ impl Drop for PinnedMemory {
         }
     }
 }
+
+/// Pages of this process that the GPU reaches, by the same address, until this is dropped.
+pub struct Registered {
+    context: Arc<Context>,
+    address: u64,
+}
+
+impl Registered {
+    /// Pins `bytes` bytes from `address` on, whole pages, and lets the GPU reach them.
+    ///
+    /// # Errors
+    /// The driver cannot pin them, or the GPU would reach them elsewhere.
+    ///
+    /// # Safety
+    /// The pages are mapped, readable and writable, and stay so until this is dropped.
+    pub unsafe fn new(context: &Arc<Context>, address: u64, bytes: u64) -> Result<Self, CudaError> {
+        context.make_current()?;
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        let host = address as *mut std::ffi::c_void;
+        // SAFETY: the caller vouches for the pages; the context is current.
+        let result = unsafe { sys::cuMemHostRegister_v2(host, bytes as usize, flags) };
+        check("cuMemHostRegister", result)?;
+        let registered = Self {
+            context: Arc::clone(context),
+            address,
+        };
+        let mut on_gpu = 0;
+        // SAFETY: `on_gpu` is valid for a write, and the pages have just been registered.
+        let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut on_gpu, host, 0) };
+        check("cuMemHostGetDevicePointer", result)?;
+        if on_gpu == address {
+            Ok(registered)
+        } else {
+            Err(CudaError::Elsewhere { address, on_gpu })
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if self.context.make_current().is_ok() {
+            // SAFETY: registered by `new`, once. Kernels that use the pages have ended; a failure
+            // means that the context is gone, and the registration too.
+            let _ = unsafe { sys::cuMemHostUnregister(self.address as *mut std::ffi::c_void) };
+        }
+    }
+}

@@ -12,7 +12,7 @@ mod module;
 mod stream;
 
 pub use context::Context;
-pub use memory::{DeviceMemory, PinnedMemory};
+pub use memory::{DeviceMemory, PinnedMemory, Registered};
 pub use module::{Function, Module};
 pub use stream::{Event, Stream};
 
@@ -49,6 +49,17 @@ pub enum CudaError {
     Jit {
         /// The compiler's log.
         log: String,
+    },
+    /// Host memory has another address on the GPU.
+    #[error(
+        "the GPU reaches host memory at {address:#x} by another address, {on_gpu:#x}: it lacks unified \
+         addressing for registered memory, which SSDs outside this process need"
+    )]
+    Elsewhere {
+        /// Address here.
+        address: u64,
+        /// Address on the GPU.
+        on_gpu: u64,
     },
     /// Work on the GPU did not end in time.
     #[error("{what} did not end within {seconds} s")]

@@ -90,6 +90,7 @@ impl CudaRunner {
         match place {
             Place::Kernel => Buffer::device(&self.context, &self.stream, len),
             Place::Shared => Buffer::pinned(&self.context, len),
+            Place::Dma => Buffer::dma_pinned(&self.context, len),
         }
     }
 

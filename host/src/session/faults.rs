@@ -7,7 +7,6 @@ use warpstore_device::parts::simt::Native;
 use super::Session;
 use crate::Error;
 use crate::runner::Runner;
-use crate::ssd::Ssd;
 
 impl Session {
     /// Cuts the power of every SSD, from any thread, while kernels run. What was not flushed of a
@@ -32,23 +31,25 @@ impl Session {
         Ok(())
     }
 
-    /// How often each rule of [`SsdConfig::faults`](crate::SsdConfig::faults) has hit, all SSDs
-    /// together. Real SSDs have no such rules.
+    /// How often each rule of the SSDs' faults ([`SsdConfig::faults`](crate::SsdConfig::faults)) has hit,
+    /// all SSDs together; of SSDs in other processes, commands of kernels alone. Real SSDs have no such
+    /// rules.
     ///
     /// # Errors
-    /// The copy from the GPU fails.
+    /// The copy from the GPU fails, or an SSD's process does not answer.
     pub fn injected_faults(&self) -> Result<Vec<u64>, Error> {
         if let Some(resident) = &self.resident {
             resident.report(&self.ssds)?;
         }
-        let rules = self
-            .config
-            .ssd
-            .emulated()
-            .map_or(0, |each| each.faults.rules.len());
-        let mut sum = vec![0; rules];
-        for emulated in self.ssds.iter().filter_map(Ssd::emulated) {
-            for (sum, hits) in sum.iter_mut().zip(emulated.model.faults()) {
+        let mut sum: Vec<u64> = Vec::new();
+        for ssd in &self.ssds {
+            let hits = match (ssd.emulated(), ssd.process()) {
+                (Some(emulated), _) => emulated.model.faults(),
+                (_, Some(process)) => process.statistics()?.faults,
+                (None, None) => Vec::new(),
+            };
+            sum.resize(sum.len().max(hits.len()), 0);
+            for (sum, hits) in sum.iter_mut().zip(hits) {
                 *sum += hits;
             }
         }

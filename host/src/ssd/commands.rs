@@ -1,4 +1,4 @@
-//! The blocks of a real SSD as the host reaches them: by commands, on a queue pair of its own.
+//! The blocks of an SSD outside as the host reaches them: by commands, on a queue pair of its own.
 
 use std::sync::Arc;
 
@@ -10,6 +10,8 @@ use crate::buffer::Buffer;
 
 /// Most bytes that are gathered before they are written.
 const GATHERED: usize = 1 << 20;
+/// How often they are repeated at most.
+const REPETITIONS: u32 = 16;
 
 /// Writes `parts`, gathered where one continues another, with zeros behind each up to the next
 /// block; then flushes.
@@ -24,15 +26,15 @@ pub(super) fn write<'p>(
         for (at, part) in parts {
             let continues = start + gathered.len() as u64 == at;
             if !continues || gathered.len() + part.len() > GATHERED {
-                io.write(start >> ssd.lba_shift, &gathered)?;
+                persist(|| io.write(start >> ssd.lba_shift, &gathered))?;
                 gathered.clear();
                 start = at;
             }
             gathered.extend_from_slice(part);
             gathered.resize(gathered.len().next_multiple_of(block), 0);
         }
-        io.write(start >> ssd.lba_shift, &gathered)?;
-        io.flush()
+        persist(|| io.write(start >> ssd.lba_shift, &gathered))?;
+        persist(|| io.flush())
     })
 }
 
@@ -45,11 +47,28 @@ pub(super) fn read<'p>(
         let mut blocks = Vec::new();
         parts.try_for_each(|(at, part)| {
             blocks.resize(part.len().next_multiple_of(1 << ssd.lba_shift), 0);
-            io.read(at >> ssd.lba_shift, &mut blocks)?;
+            persist(|| io.read(at >> ssd.lba_shift, &mut blocks))?;
             part.copy_from_slice(&blocks[..part.len()]);
             Ok(())
         })
     })
+}
+
+/// Repeats what failed with a status that may pass: several commands at a time, of which one may fail.
+fn persist(
+    mut act: impl FnMut() -> Result<(), driver_vfio::Error>,
+) -> Result<(), driver_vfio::Error> {
+    let mut failures = 0;
+    loop {
+        match act() {
+            Err(driver_vfio::Error::Io { status, .. })
+                if status.is_retryable() && failures < REPETITIONS =>
+            {
+                failures += 1;
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Opens block I/O on the SSD for as long as `act` takes.

@@ -69,6 +69,35 @@ pub(super) fn open(
     })
 }
 
+/// Serial number of SSD `index`.
+pub(super) fn serial(config: &SsdConfig, index: u32) -> String {
+    format!("WS-{}-{index:04}", config.profile.name)
+}
+
+/// What an emulated controller is like.
+pub(super) fn controller(
+    config: &SsdConfig,
+    serial: String,
+    queues: u16,
+) -> nvme_model::Configuration {
+    nvme_model::Configuration {
+        serial,
+        model: format!("warpstore model {}", config.profile.name),
+        namespaces: vec![Namespace {
+            lbas: config.bytes / u64::from(config.lba_bytes),
+            lba_bytes: config.lba_bytes,
+        }],
+        mdts: MDTS,
+        queue_entries: 4096,
+        dstrd: DSTRD,
+        to: READY_TIMEOUT,
+        queues,
+        profile: config.profile,
+        volatile_write_cache: config.volatile_write_cache,
+        faults: config.faults.clone(),
+    }
+}
+
 /// Bytes of a media file that are copied at a time.
 const CHUNK: usize = 1 << 20;
 
@@ -91,7 +120,7 @@ impl Emulated {
         link: &Link,
     ) -> Result<Self, Error> {
         let (of, queues) = (session.ssds, session.queues);
-        let serial = format!("WS-{}-{index:04}", config.profile.name);
+        let serial = serial(config, index);
         let media_buffer = |place| runner.allocate(place, config.bytes as usize);
         let (media, memory) = match &config.medium {
             config::Medium::None => (Media::none(), MediaMemory::None),
@@ -127,22 +156,7 @@ impl Emulated {
         let lent = doorbells
             .as_ref()
             .map(|buffer| unsafe { LentDoorbells::at(buffer.address()) });
-        let configuration = nvme_model::Configuration {
-            serial,
-            model: format!("warpstore model {}", config.profile.name),
-            namespaces: vec![Namespace {
-                lbas: config.bytes / u64::from(config.lba_bytes),
-                lba_bytes: config.lba_bytes,
-            }],
-            mdts: MDTS,
-            queue_entries: 4096,
-            dstrd: DSTRD,
-            to: READY_TIMEOUT,
-            queues: queues as u16,
-            profile: config.profile,
-            volatile_write_cache: config.volatile_write_cache,
-            faults: config.faults.clone(),
-        };
+        let configuration = controller(config, serial, queues as u16);
         let model = Model::new(configuration, media, Some(link.clone()), lent)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         Ok(Self {
@@ -287,7 +301,7 @@ impl Drop for NewFiles {
 }
 
 /// File of SSD `index` of `of`.
-fn member_path(path: &Path, index: u32, of: u32) -> PathBuf {
+pub(super) fn member_path(path: &Path, index: u32, of: u32) -> PathBuf {
     if of == 1 {
         return path.to_owned();
     }

@@ -29,7 +29,8 @@ pub(super) fn open(
             false => Access::ReadOnly,
         };
         serials.push(serial);
-        ssds.push(ready(driver, backing, config, named, access)?);
+        let medium = Medium::Commands(access);
+        ssds.push(ready(driver, backing, config, named.nsid, medium)?);
     }
     match wanted.destroy.iter().find(|one| !serials.contains(one)) {
         Some(other) => Err(Error::Configuration(format!(
@@ -57,14 +58,14 @@ fn check_name(named: &VfioSsd, serial: &str, address: &str) -> Result<(), Error>
 }
 
 /// The SSD, if kernels can use it as the session is configured.
-fn ready(
+pub(super) fn ready(
     mut driver: Controller<Enabled>,
     backing: Arc<dyn Backing>,
     config: &Configuration,
-    named: &VfioSsd,
-    access: Access,
+    nsid: Option<u32>,
+    medium: Medium,
 ) -> Result<Ssd, Error> {
-    let nsid = namespace_of(&mut driver, named)?;
+    let nsid = namespace_of(&mut driver, backing.name(), nsid)?;
     let namespace = driver.namespace(nsid)?;
     config.check_lba(1 << namespace.block_shift)?;
     let refused = |what: String| {
@@ -85,20 +86,22 @@ fn ready(
             driver.page_bytes()
         ));
     }
-    let medium = Medium::Commands(access);
     Ok(Ssd::new(driver, backing, &namespace, medium))
 }
 
 /// The namespace that was asked for, or the only one.
-fn namespace_of(driver: &mut Controller<Enabled>, named: &VfioSsd) -> Result<u32, Error> {
-    if let Some(nsid) = named.nsid {
+fn namespace_of(
+    driver: &mut Controller<Enabled>,
+    name: &str,
+    nsid: Option<u32>,
+) -> Result<u32, Error> {
+    if let Some(nsid) = nsid {
         return Ok(nsid);
     }
     match driver.active_namespaces()?[..] {
         [only] => Ok(only),
         ref several => Err(Error::Configuration(format!(
-            "{} has namespaces {several:?}; say which one is meant",
-            named.name
+            "{name} has namespaces {several:?}; say which one is meant"
         ))),
     }
 }

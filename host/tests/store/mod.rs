@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use warpstore::device::{CacheMode, Layout};
-use warpstore::{Configuration, Faults, Medium, Profile, Protocol, SsdConfig, SsdSource, Target};
+use warpstore::{
+    Configuration, Doorbells, Faults, Medium, Profile, Protocol, SsdConfig, SsdSource, Target,
+};
 
 /// An SSD of 1 MiB in memory.
 pub fn ssd() -> SsdConfig {
@@ -27,6 +29,7 @@ pub fn configuration() -> Configuration {
         layout: Layout::Stripe,
         stripe_bytes: 512,
         queues: 2,
+        doorbells: Doorbells::Direct,
         depth: 64,
         protocol: Protocol::Hop,
         in_flight: u32::MAX,

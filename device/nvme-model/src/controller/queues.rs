@@ -43,12 +43,7 @@ impl Controller {
             return Status::INVALID_INTERRUPT_VECTOR;
         }
         match self.check_ring(sqe, cdw10, cdw11.pc(), Cqe::SIZE_LOG2) {
-            Ok(entries) => {
-                *slot = Some(Cq {
-                    address: sqe.prp1(),
-                    entries,
-                })
-            }
+            Ok((address, entries)) => *slot = Some(Cq { address, entries }),
             Err(status) => return status,
         }
         self.doorbells.clear(cdw10.qid(), true);
@@ -82,8 +77,9 @@ impl Controller {
             Some(Some(cq)) if !shared => *cq,
             Some(_) => return Status::INVALID_CQ,
         };
-        let entries = match self.check_ring(sqe, cdw10, cdw11.pc(), Sqe::SIZE_LOG2) {
-            Ok(entries) => entries,
+        let ring = self.check_ring(sqe, cdw10, cdw11.pc(), Sqe::SIZE_LOG2);
+        let (address, entries) = match ring {
+            Ok(ring) => ring,
             Err(status) => return status,
         };
         let doorbells = (
@@ -97,7 +93,7 @@ impl Controller {
         self.doorbells.clear(qid, false);
         let image = self.image_here();
         let record = record_of(qid as u32 - 1);
-        image.write(record + record::SQ, sqe.prp1());
+        image.write(record + record::SQ, address);
         image.write(record + record::CQ, cq.address);
         image.write(record + record::SQ_DOORBELL, sq_doorbell);
         image.write(record + record::CQ_DOORBELL, cq_doorbell);
@@ -161,14 +157,14 @@ impl Controller {
             .fetch_add(1, std::sync::atomic::Ordering::Release);
     }
 
-    /// Checks size, alignment and memory of a ring; its number of entries.
+    /// Checks size, alignment and memory of a ring; its address and number of entries.
     fn check_ring(
         &self,
         sqe: &Sqe,
         cdw10: QueueCdw10,
         contiguous: bool,
         entry_log2: u8,
-    ) -> Result<u32, Status> {
+    ) -> Result<(u64, u32), Status> {
         let entries = cdw10.qsize_z() as u32 + 1;
         if !(2..=self.configuration.queue_entries).contains(&entries) {
             return Err(Status::INVALID_QUEUE_SIZE);
@@ -183,7 +179,7 @@ impl Controller {
         }
         let bytes = (entries as u64) << entry_log2;
         match DmaRanges::of(image).span(sqe.prp1(), bytes) {
-            Some(_) => Ok(entries),
+            Some(ring) => Ok((ring.address(), entries)),
             None => Err(Status::DATA_TRANSFER_ERROR),
         }
     }

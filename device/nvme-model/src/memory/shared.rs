@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use warpstore_simt::{Cell, NativeCell, Order, System};
+use warpstore_simt::{NativeCell, System};
 
 use super::Image;
 
@@ -37,16 +37,7 @@ impl SharedWords {
     }
 
     /// The 32-bit word at byte `offset`, a multiple of 4.
-    pub(crate) fn half(&self, offset: u64) -> u32 {
-        self.half_cell(offset).load(Order::Relaxed)
-    }
-
-    /// Sets the 32-bit word at byte `offset`, a multiple of 4.
-    pub(crate) fn set_half(&self, offset: u64, value: u32) {
-        self.half_cell(offset).store(value, Order::Relaxed);
-    }
-
-    fn half_cell(&self, offset: u64) -> NativeCell<u32, System> {
+    pub(crate) fn half_cell(&self, offset: u64) -> NativeCell<u32, System> {
         let inside = offset.is_multiple_of(4) && offset < self.lines.len() as u64 * 128;
         assert!(inside, "no 32-bit word at byte {offset}");
         // SAFETY: aligned and inside, as just checked; atomics may be written through a shared

@@ -5,14 +5,15 @@
 use warpstore_simt::{Cell, Native, NativeCell, NativeCells, Order, Platform, System, warp};
 
 use super::Image;
-use crate::layout::{self, header};
+use crate::layout::{self, dma_range, header};
 
-/// The DMA ranges of a controller, with the last range found.
+/// The DMA ranges of a controller, with the last range found: what an IOMMU is to a real one.
 #[derive(Clone, Copy)]
 pub(crate) struct DmaRanges {
     image: Image,
     start: u64,
     end: u64,
+    offset: u64,
 }
 
 impl DmaRanges {
@@ -23,29 +24,46 @@ impl DmaRanges {
             image,
             start: 0,
             end: 0,
+            offset: 0,
         }
     }
 
-    /// The `len` bytes at `address`, if one mapped range holds them all.
+    /// The `len` bytes at `iova`, if one mapped range holds them all.
     #[inline(always)]
-    pub(crate) fn span(&mut self, address: u64, len: u64) -> Option<Span> {
-        let span = Span { address, len };
-        if span.inside(self.start, self.end) {
-            return Some(span);
+    pub(crate) fn span(&mut self, iova: u64, len: u64) -> Option<Span> {
+        if inside(iova, len, self.start, self.end) {
+            return Some(self.translated(iova, len));
         }
         let count = self.image.read(header::RANGES);
         let mut index = 0;
         while index < count {
-            let [start, end] = self.image.read_pair(layout::range(index));
-            if span.inside(start, end) {
+            let range = layout::range(index);
+            let [start, end] = self.image.read_pair(range + dma_range::START);
+            if inside(iova, len, start, end) {
                 self.start = start;
                 self.end = end;
-                return Some(span);
+                self.offset = self.image.read(range + dma_range::OFFSET);
+                return Some(self.translated(iova, len));
             }
             index += 1;
         }
         None
     }
+
+    /// The bytes at an IOVA of the range found last.
+    #[inline(always)]
+    fn translated(&self, iova: u64, len: u64) -> Span {
+        Span {
+            address: iova.wrapping_add(self.offset),
+            len,
+        }
+    }
+}
+
+/// Whether the `len` bytes at `iova` lie in the range from `start` up to `end`.
+#[inline(always)]
+fn inside(iova: u64, len: u64, start: u64, end: u64) -> bool {
+    iova >= start && iova <= end && len <= end - iova
 }
 
 /// Memory that was checked to be within the controller's reach.
@@ -66,11 +84,6 @@ impl Span {
     #[inline(always)]
     pub(crate) const unsafe fn new(address: u64, len: u64) -> Self {
         Self { address, len }
-    }
-
-    #[inline(always)]
-    fn inside(self, start: u64, end: u64) -> bool {
-        self.address >= start && self.address <= end && self.len <= end - self.address
     }
 
     /// Address of the first byte.

@@ -1,6 +1,6 @@
 //! Data lands where the PRPs say and nowhere else.
 
-use crate::rig::{PAGE, Pair, Rig, SERVERS, configuration, failed, io_sqe};
+use crate::rig::{PAGE, Pair, Rig, SERVERS, configuration, failed, io_sqe, map_at};
 
 const SENTINEL: u8 = 0xee;
 const OFFSETS: [u64; 9] = [0, 4, 16, 512, 2048, 2052, 3584, 4080, 4092];
@@ -215,6 +215,38 @@ fn invalid_prps_are_refused_and_wild_ones_never_followed() {
             transfer_error,
             "unmapped"
         );
+    }
+}
+
+/// Commands and lists name IOVAs, which are addresses only where they were mapped so.
+#[test]
+fn data_goes_where_the_iovas_were_mapped_to() {
+    for server in SERVERS {
+        let mut rig = Rig::up(configuration(), server);
+        let pages = rig.memory.pages(4 * PAGE);
+        rig.memory.fill(pages, 4 * PAGE, SENTINEL);
+        let (iova, elsewhere) = (7 << 40, pages + PAGE);
+        map_at(&rig.controller, iova, elsewhere, 2 * PAGE).unwrap();
+        let refused = |iova, address| {
+            let error = map_at(&rig.controller, iova, address, PAGE).unwrap_err();
+            error.to_string()
+        };
+        assert!(refused(iova + PAGE, pages).contains("overlap"));
+        assert!(refused(iova - 4, pages - 4).contains("overlap"));
+        assert!(refused(8 << 40, pages + 4).contains("different places"));
+        let mut pair = rig.create_pair(1, 8);
+        let blocks = (0..2 * PAGE).map(|byte| pattern(byte / 512, byte % 512));
+        rig.controller.load(0, &blocks.collect::<Vec<u8>>());
+        let status = pair.run(&mut rig, io_sqe(2, 1, 0, 16, iova, iova + PAGE));
+        assert_eq!(status, 0, "{server:?}");
+        for byte in 0..2 * PAGE {
+            let found = rig.memory.byte(elsewhere + byte);
+            assert_eq!(found, pattern(byte / 512, byte % 512), "byte {byte}");
+        }
+        assert_eq!(rig.memory.byte(pages + PAGE - 1), SENTINEL);
+        assert_eq!(rig.memory.byte(elsewhere + 2 * PAGE), SENTINEL);
+        let beyond = pair.run(&mut rig, io_sqe(2, 1, 0, 16, iova + PAGE, iova + 2 * PAGE));
+        assert_eq!(beyond, failed(0, 4), "{server:?}");
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 
 use nvme_model::{
-    Configuration, Controller, Faults, Image, Link, Media, Namespace, Placement, Profile, step,
+    Configuration, Controller, Faults, Image, Link, MapError, Media, Namespace, Placement, Profile,
+    step,
 };
 use warpstore_simt::host::{Grid, Interleaving, Workers, launch};
 
@@ -430,10 +431,15 @@ impl Pair {
     }
 }
 
-/// Makes memory of the rig reachable.
+/// Makes memory of the rig reachable by its addresses.
 pub fn map(controller: &Controller, address: u64, len: u64) {
+    map_at(controller, address, address, len).unwrap();
+}
+
+/// Makes memory of the rig reachable.
+pub fn map_at(controller: &Controller, iova: u64, address: u64, len: u64) -> Result<(), MapError> {
     // SAFETY: the rig's memory is made of atomics and lives as long as the controller is used.
-    unsafe { controller.map_dma(address, len) }.unwrap();
+    unsafe { controller.map_dma(iova, address, len) }
 }
 
 pub fn admin_sqe(opcode: u32, nsid: u32, prp1: u64, cdw10: u32, cdw11: u32) -> [u32; 16] {

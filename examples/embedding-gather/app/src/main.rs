@@ -12,7 +12,7 @@ use std::time::Duration;
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
 use warpstore::{
-    Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, SsdSource, Target,
+    Configuration, Doorbells, Faults, Medium, Profile, Protocol, Session, SsdConfig, SsdSource, Target,
 };
 
 use workload::Workload;
@@ -67,6 +67,7 @@ fn configuration(gpu: bool, table_bytes: u64) -> Configuration {
         layout: Layout::Stripe,
         stripe_bytes: 4096,
         queues: 4,
+        doorbells: Doorbells::Direct,
         depth: 1024,
         protocol: Protocol::Hop,
         in_flight: u32::MAX,

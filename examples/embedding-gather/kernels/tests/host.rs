@@ -5,7 +5,7 @@ use std::time::Duration;
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
 use warpstore::{
-    Configuration, Faults, Medium, Profile, Protocol, Session, SsdConfig, SsdSource, Target,
+    Configuration, Doorbells, Faults, Medium, Profile, Protocol, Session, SsdConfig, SsdSource, Target,
 };
 
 fn configuration() -> Configuration {
@@ -23,6 +23,7 @@ fn configuration() -> Configuration {
         layout: Layout::Stripe,
         stripe_bytes: 4096,
         queues: 2,
+        doorbells: Doorbells::Direct,
         depth: 64,
         protocol: Protocol::Hop,
         in_flight: u32::MAX,

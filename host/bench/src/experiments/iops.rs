@@ -244,6 +244,7 @@ fn limit(plan: &Plan, block: u64) -> Option<Limit> {
         });
     }
     let over_pcie = plan.runner == Runner::Cuda
+        && plan.options.ssd.is_inside()
         && matches!(
             plan.options.ssd.media(),
             None | Some(Media::Host | Media::File(_))

@@ -19,6 +19,7 @@ use crate::options::{Experiment, Options};
 use crate::progress::Progress;
 use crate::report::{self, Failed, Outcome, Report, SCHEMA};
 use plan::Plan;
+pub(crate) use plan::passing_faults;
 
 /// The graph of the main job.
 const SHIPPED_GRAPH: &str = "tests/data/email-enron.el.gz";

@@ -1,5 +1,6 @@
 //! From options to a session: every default resolved for the machine.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 
 use warpstore::cuda::{Context, CudaError, driver_present};
@@ -12,7 +13,10 @@ use warpstore::{
 };
 
 use crate::exit::Failure;
-use crate::options::{CacheMode, Experiment, Layout, Media, Options, Runner, Ssd};
+use crate::options::{
+    CacheMode, Doorbells, Experiment, Layout, Media, Options, Process, Runner, Ssd,
+};
+use crate::process::{SsdProcess, Wanted};
 use crate::report::{self, Failed};
 
 /// Lanes in flight on host threads: enough that each turn of a queue finds a batch, few enough
@@ -21,6 +25,8 @@ const HOST_LANES: u32 = 256;
 /// Queue pairs of an SSD by default.
 const HOST_QUEUES: u32 = 4;
 const GPU_QUEUES: u32 = 64;
+/// The same for SSDs that a CPU serves, or that are real.
+const OUTSIDE_QUEUES: u32 = 16;
 /// Lines of a cache by default, at least.
 const FEWEST_LINES: u64 = 64;
 
@@ -30,6 +36,8 @@ pub(crate) struct Plan<'a> {
     pub runner: Runner,
     pub gpu: Option<String>,
     pub driver: Option<String>,
+    /// The process that is the SSDs, once one was started.
+    process: RefCell<Option<SsdProcess>>,
 }
 
 /// What an experiment needs of its session.
@@ -93,6 +101,7 @@ impl<'a> Plan<'a> {
             gpu: context.map(|context| context.name().to_owned()),
             driver: driver
                 .map(|version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
+            process: RefCell::default(),
         };
         options.check_admission(Some(plan.queues()))?;
         Ok(plan)
@@ -100,18 +109,18 @@ impl<'a> Plan<'a> {
 
     /// The profile of emulated SSDs.
     pub(crate) fn profile(&self) -> Option<Profile> {
-        let Ssd::Model(model) = &self.options.ssd else {
+        let (Ssd::Model(model) | Ssd::Process(Process { model, .. })) = &self.options.ssd else {
             return None;
         };
-        // The options list the same names: a test holds them together.
-        Some(Profile::by_name(&model.profile.to_string()).unwrap_or(Profile::IDEAL))
+        Some(model.profile.figures())
     }
 
     /// Queue pairs of each SSD.
     pub(crate) fn queues(&self) -> u32 {
         let default = match self.runner {
             Runner::Threads => HOST_QUEUES,
-            Runner::Cuda => GPU_QUEUES,
+            Runner::Cuda if self.options.ssd.is_inside() => GPU_QUEUES,
+            Runner::Cuda => OUTSIDE_QUEUES,
         };
         self.options.queues.unwrap_or(default)
     }
@@ -172,14 +181,7 @@ impl<'a> Plan<'a> {
 
     /// What goes wrong on purpose.
     fn faults(&self) -> Faults {
-        let rule = |count| {
-            let passing = Fault::Status(Status::INTERNAL_ERROR);
-            Rule::new(passing, When::OneIn(count))
-        };
-        Faults {
-            seed: self.options.seed,
-            rules: self.options.fail_one_in.map(rule).into_iter().collect(),
-        }
+        passing_faults(self.options.fail_one_in, self.options.seed)
     }
 
     /// How many commands the SSDs failed on purpose, if they did so, and how many the submitter saw
@@ -212,7 +214,7 @@ impl<'a> Plan<'a> {
                     controller_sms: self.controller_sms(),
                 },
             },
-            ssd: self.source(ssd_bytes),
+            ssd: self.source(ssd_bytes)?,
             ssds: options.ssds(),
             layout: match options.layout {
                 Layout::Stripe => device::Layout::Stripe,
@@ -220,6 +222,10 @@ impl<'a> Plan<'a> {
             },
             stripe_bytes: options.stripe(),
             queues: self.queues(),
+            doorbells: match self.doorbells() {
+                Doorbells::Proxy => warpstore::Doorbells::Proxy,
+                Doorbells::Direct => warpstore::Doorbells::Direct,
+            },
             depth: options.depth as u32,
             protocol: options.queue.protocol(),
             in_flight: match needs.lanes {
@@ -247,10 +253,31 @@ impl<'a> Plan<'a> {
         Ok(Session::open(configuration, &ptx).map_err(anyhow::Error::from)?)
     }
 
+    /// How kernels ring.
+    fn doorbells(&self) -> Doorbells {
+        let default = match self.runner {
+            Runner::Threads => Doorbells::Direct,
+            Runner::Cuda => Doorbells::Proxy,
+        };
+        self.options.doorbells.unwrap_or(default)
+    }
+
+    /// Threads that serve the SSDs' queues in a process of their own: a core is left for the kernels'
+    /// host, and one for the doorbells.
+    fn serving_threads(&self) -> Option<u32> {
+        let Ssd::Process(process) = &self.options.ssd else {
+            return None;
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+        let useful = self.queues() * self.options.ssds();
+        let default = cores.saturating_sub(2).clamp(1, useful);
+        Some(process.serving.unwrap_or(default))
+    }
+
     /// The SSDs; emulated ones with so many bytes.
-    fn source(&self, bytes: u64) -> SsdSource {
+    fn source(&self, bytes: u64) -> anyhow::Result<SsdSource> {
         let options = self.options;
-        match &options.ssd {
+        Ok(match &options.ssd {
             Ssd::Model(model) => SsdSource::Emulated(SsdConfig {
                 profile: self.profile().unwrap_or(Profile::IDEAL),
                 medium: self.medium(),
@@ -259,11 +286,28 @@ impl<'a> Plan<'a> {
                 volatile_write_cache: false,
                 faults: self.faults(),
             }),
+            Ssd::Process(process) => {
+                let wanted = Wanted {
+                    model: &process.model,
+                    ssds: options.ssds(),
+                    bytes,
+                    queues: self.queues() + 1,
+                    serving: self.serving_threads().unwrap_or(1),
+                    overwrite: options.overwrite,
+                    fail_one_in: options.fail_one_in,
+                    seed: options.seed,
+                };
+                let started = SsdProcess::start(&wanted)?;
+                let sockets = started.sockets();
+                *self.process.borrow_mut() = Some(started);
+                SsdSource::Sockets(sockets)
+            }
+            Ssd::Socket(paths) => SsdSource::Sockets(paths.clone()),
             Ssd::Vfio(ssds) => SsdSource::Vfio(VfioConfig {
                 ssds: ssds.clone(),
                 destroy: options.yes_destroy.clone(),
             }),
-        }
+        })
     }
 
     /// Bytes that each SSD must have for an array of `bytes`.
@@ -280,20 +324,27 @@ impl<'a> Plan<'a> {
     pub(crate) fn verifiable(&self) -> bool {
         match &self.options.ssd {
             Ssd::Model(model) => model.media != Some(Media::None),
+            Ssd::Process(_) | Ssd::Socket(_) => true,
             Ssd::Vfio(_) => !self.options.yes_destroy.is_empty(),
         }
     }
 
     /// What is modelled in every run with this plan.
     pub(crate) fn modelled(&self) -> Vec<String> {
-        let Some(profile) = self.profile() else {
-            return Vec::new();
-        };
-        let server = match self.runner {
-            Runner::Threads => "a host thread",
-            Runner::Cuda => "a resident kernel on the same GPU",
+        let server = match (&self.options.ssd, self.runner) {
+            (Ssd::Vfio(_), _) => return Vec::new(),
+            (Ssd::Process(_), _) => {
+                let threads = self.serving_threads().unwrap_or(1);
+                format!("{threads} CPU threads of a process of their own")
+            }
+            (Ssd::Socket(_), _) => "CPU threads of another process".to_owned(),
+            (Ssd::Model(_), Runner::Threads) => "a host thread".to_owned(),
+            (Ssd::Model(_), Runner::Cuda) => "a resident kernel on the same GPU".to_owned(),
         };
         let mut modelled = vec![format!("the SSDs are emulated by {server}")];
+        let Some(profile) = self.profile() else {
+            return modelled;
+        };
         if profile.is_timed() {
             modelled.push(format!("SSD time follows the model of {}", profile.product));
         } else {
@@ -320,7 +371,14 @@ impl<'a> Plan<'a> {
                 Runner::Threads => Some(self.lanes()),
                 Runner::Cuda => options.threads,
             },
-            controller_sms: (self.runner == Runner::Cuda).then(|| self.controller_sms()),
+            controller_sms: (self.runner == Runner::Cuda && options.ssd.is_inside())
+                .then(|| self.controller_sms()),
+            placement: match options.ssd.is_inside() {
+                true => report::Placement::Direct,
+                false => report::Placement::Staged,
+            },
+            doorbells: (!options.ssd.is_inside()).then(|| self.doorbells()),
+            serving_threads: self.serving_threads(),
             line_bytes: options.line,
             cache_lines: options.cache_lines(),
             cache_mode: (options.experiment != Some(Experiment::Cache))
@@ -328,6 +386,18 @@ impl<'a> Plan<'a> {
             timeout_seconds: options.timeout.as_secs_f64(),
             seed: options.seed,
         }
+    }
+}
+
+/// One command in so many fails, with a status that passes.
+pub(crate) fn passing_faults(one_in: Option<u64>, seed: u64) -> Faults {
+    let rule = |count| {
+        let passing = Fault::Status(Status::INTERNAL_ERROR);
+        Rule::new(passing, When::OneIn(count))
+    };
+    Faults {
+        seed,
+        rules: one_in.map(rule).into_iter().collect(),
     }
 }
 

@@ -215,7 +215,7 @@ fn verify(
     oracle: &Oracle,
 ) -> anyhow::Result<Option<String>> {
     let ssd = &plan.options.ssd;
-    let outlive = ssd.is_real() || matches!(ssd.media(), Some(Media::File(_)));
+    let outlive = !ssd.is_inside() || matches!(ssd.media(), Some(Media::File(_)));
     let session = if outlive {
         let mut configuration = session.configuration().clone();
         session.finish()?;

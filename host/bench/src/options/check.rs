@@ -4,7 +4,9 @@ use std::path::Path;
 
 use warpstore::Configuration;
 
-use super::{CacheMode, Experiment, Layout, Media, Options, Runner, Ssd, UsageError};
+use super::{
+    CacheMode, Doorbells, Experiment, Layout, Media, Options, Runner, Ssd, UsageError, name_of,
+};
 
 impl Options {
     /// Checks that the options go together.
@@ -38,14 +40,15 @@ impl Options {
     /// # Errors
     /// One sentence if an option needs the other runner.
     pub fn check_runner(&self, runner: Runner) -> Result<(), UsageError> {
-        if self.ssd.is_real() && runner == Runner::Cuda {
+        let direct = self.doorbells == Some(Doorbells::Direct);
+        if self.ssd.is_real() && runner == Runner::Cuda && direct {
             return Err(UsageError::new(
-                "--ssd",
-                &self.ssd,
-                "real SSDs are for --runner threads only: a GPU cannot reach their doorbells yet",
+                "--doorbells",
+                "direct",
+                "a GPU cannot reach the doorbells of real SSDs yet; use proxy",
             ));
         }
-        let Some(media) = self.ssd.media() else {
+        let Some(media) = self.ssd.media().filter(|_| self.ssd.is_inside()) else {
             return self.check_gpu(runner);
         };
         let reason = match (runner, media) {
@@ -78,7 +81,14 @@ impl Options {
                 value,
                 "it is for --runner cuda only",
             )),
-            _ => Ok(()),
+            _ => match self.controller_sms {
+                Some(count) if !self.ssd.is_inside() => Err(UsageError::new(
+                    "--controller-sms",
+                    count,
+                    "it is for --ssd model:… only",
+                )),
+                _ => Ok(()),
+            },
         }
     }
 
@@ -287,9 +297,15 @@ impl Options {
             Err(UsageError::new(option, value, reason))
         };
         let destroyed = self.yes_destroy.join(",");
+        if let Some(doorbells) = self.doorbells
+            && self.ssd.is_inside()
+        {
+            let reason = "it is for SSDs outside this process: process:…, socket:… or vfio:…";
+            return refuse("--doorbells", &name_of(doorbells), reason);
+        }
         let Ssd::Vfio(ssds) = &self.ssd else {
             return match self.yes_destroy.is_empty() {
-                true => Ok(()),
+                true => self.check_sockets(),
                 false => refuse("--yes-destroy", &destroyed, "it is for --ssd vfio:… only"),
             };
         };
@@ -316,6 +332,31 @@ impl Options {
                 "only iops does without writing; with --yes-destroy SERIAL all that is on the SSD may be \
                  lost",
             ),
+        }
+    }
+
+    /// What a process that runs already was told when it was started.
+    fn check_sockets(&self) -> Result<(), UsageError> {
+        let set = [
+            (
+                "--ssds",
+                self.ssds.map(u64::from),
+                "--ssd socket:… names each SSD",
+            ),
+            (
+                "--fail-one-in",
+                self.fail_one_in,
+                "whoever starts the SSDs' process says so: serve-ssds --fail-one-in N",
+            ),
+        ];
+        let given = set
+            .into_iter()
+            .find_map(|(option, value, reason)| Some((option, value?, reason)));
+        match given {
+            Some((option, value, reason)) if matches!(self.ssd, Ssd::Socket(_)) => {
+                Err(UsageError::new(option, value, reason))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -18,10 +18,10 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use warpstore::{Configuration, Protocol, device};
 
-pub use ssd::{Media, Model, Profile, Ssd};
+pub use ssd::{Media, Model, Process, Profile, Ssd};
 pub use usage::UsageError;
-pub(crate) use value::power_of_two;
-use value::{number, seconds, size, within};
+use value::{number, seconds, within};
+pub(crate) use value::{power_of_two, size};
 
 /// Largest number of lanes, of all warps together.
 const MAX_THREADS: u32 = 1 << 22;
@@ -94,6 +94,16 @@ pub enum Queue {
     Lock,
 }
 
+/// How kernels ring the doorbells of SSDs that are not emulated in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Doorbells {
+    /// In host memory, from where a thread passes on what is right.
+    Proxy,
+    /// In the doorbells themselves.
+    Direct,
+}
+
 /// Every option, each checked by itself and against the others.
 ///
 /// Where an option is absent here, its default depends on the runner, the graph or another
@@ -154,6 +164,9 @@ pub struct Options {
     /// I/O queue pairs of each SSD
     #[arg(long, value_name = "N", value_parser = within(1, Configuration::MAX_QUEUES))]
     pub queues: Option<u32>,
+    /// How kernels ring the doorbells of SSDs outside this process [default: proxy on a GPU, else direct]
+    #[arg(long, value_enum)]
+    pub doorbells: Option<Doorbells>,
     /// Entries of each queue
     #[arg(long, value_name = "N", default_value = "1024", value_parser = power_of_two(2, 4096))]
     pub depth: u64,
@@ -277,8 +290,9 @@ impl Options {
     /// Number of SSDs.
     pub fn ssds(&self) -> u32 {
         match &self.ssd {
-            Ssd::Model(_) => self.ssds.unwrap_or(1),
+            Ssd::Model(_) | Ssd::Process(_) => self.ssds.unwrap_or(1),
             Ssd::Vfio(ssds) => ssds.len() as u32,
+            Ssd::Socket(paths) => paths.len() as u32,
         }
     }
 

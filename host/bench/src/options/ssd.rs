@@ -11,7 +11,9 @@ use warpstore::VfioSsd;
 use super::name_of;
 
 /// What `--ssd` takes.
-pub(super) const SYNTAX: &str = "model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096], or vfio:SERIAL[/NSID],… for real SSDs";
+pub(super) const SYNTAX: &str = "model:PROFILE[,media=FILE|ram|none|hbm|host][,lba=512|4096], \
+    process:PROFILE[,media=FILE|ram][,lba=512|4096][,serving=THREADS] for emulated SSDs in a process of their \
+    own, socket:PATH,… for such a process that runs already, or vfio:SERIAL[/NSID],… for real SSDs";
 
 /// Whose speed an emulated SSD has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -51,6 +53,10 @@ pub enum Media {
 pub enum Ssd {
     /// Emulated, all alike.
     Model(Model),
+    /// The same, in a process that is started for the run.
+    Process(Process),
+    /// The same, in a process that runs already: the socket of each.
+    Socket(Vec<PathBuf>),
     /// Real ones, each named.
     Vfio(Vec<VfioSsd>),
 }
@@ -66,6 +72,15 @@ pub struct Model {
     pub lba: u32,
 }
 
+/// Emulated SSDs in a process of their own, as the command line describes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// What each is like.
+    pub model: Model,
+    /// Threads that serve their queues; by default what the machine has to spare.
+    pub serving: Option<u32>,
+}
+
 impl FromStr for Ssd {
     type Err = String;
 
@@ -73,6 +88,8 @@ impl FromStr for Ssd {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         match kind {
             "model" => model(rest).map(Self::Model),
+            "process" => process(rest).map(Self::Process),
+            "socket" => sockets(rest).map(Self::Socket),
             "vfio" => vfio(rest).map(Self::Vfio),
             "file" | "host" => Err(format!(
                 "this build has no {kind} SSDs yet; use model:PROFILE"
@@ -86,23 +103,74 @@ impl Ssd {
     /// Where emulated SSDs keep their data, if the command line says so.
     pub fn media(&self) -> Option<&Media> {
         match self {
-            Self::Model(model) => model.media.as_ref(),
-            Self::Vfio(_) => None,
+            Self::Model(model) | Self::Process(Process { model, .. }) => model.media.as_ref(),
+            Self::Vfio(_) | Self::Socket(_) => None,
         }
     }
 
     /// Bytes of a logical block; real SSDs tell it when they are open.
     pub fn lba(&self) -> Option<u32> {
         match self {
-            Self::Model(model) => Some(model.lba),
-            Self::Vfio(_) => None,
+            Self::Model(model) | Self::Process(Process { model, .. }) => Some(model.lba),
+            Self::Vfio(_) | Self::Socket(_) => None,
         }
+    }
+
+    /// Whether the SSDs are emulated in the process that runs the kernels, or by its GPU.
+    pub fn is_inside(&self) -> bool {
+        matches!(self, Self::Model(_))
     }
 
     /// Whether the SSDs are real.
     pub fn is_real(&self) -> bool {
         matches!(self, Self::Vfio(_))
     }
+}
+
+/// As `model`, with `serving=THREADS` too, but only with media that a process of its own can have.
+fn process(text: &str) -> Result<Process, String> {
+    let is_serving = |part: &&str| part.starts_with("serving=");
+    let (mut serving, rest): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_serving);
+    let model = model(&rest.join(","))?;
+    if let Some(media @ (Media::None | Media::Hbm | Media::Host)) = &model.media {
+        return Err(format!(
+            "media={media} is not for a process of its own; it keeps its media in ram or in a file"
+        ));
+    }
+    let threads = serving.pop().map(|part| {
+        let number = part.trim_start_matches("serving=").parse();
+        match number {
+            Ok(threads @ 1..=MAX_SERVING) => Ok(threads),
+            _ => Err(format!(
+                "'{part}' is no number of threads from 1 to {MAX_SERVING}"
+            )),
+        }
+    });
+    if !serving.is_empty() {
+        return Err("'serving' comes second; give one only".to_owned());
+    }
+    Ok(Process {
+        model,
+        serving: threads.transpose()?,
+    })
+}
+
+/// Most threads that serve emulated SSDs.
+const MAX_SERVING: u32 = 256;
+
+/// A path of each, apart by commas.
+fn sockets(text: &str) -> Result<Vec<PathBuf>, String> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for part in text.split(',') {
+        if part.is_empty() {
+            return Err("an SSD needs the path of its socket".to_owned());
+        }
+        if paths.iter().any(|path| path.as_os_str() == part) {
+            return Err(format!("'{part}' comes second; name each SSD once"));
+        }
+        paths.push(part.into());
+    }
+    Ok(paths)
 }
 
 /// `NAME[/NSID]` of each, apart by commas.
@@ -186,6 +254,14 @@ pub(super) fn profiles() -> String {
     names.join(", ")
 }
 
+impl Profile {
+    /// The figures that stand for the name.
+    pub fn figures(self) -> warpstore::Profile {
+        // The options list the same names: a test holds them together.
+        warpstore::Profile::by_name(&self.to_string()).unwrap_or(warpstore::Profile::IDEAL)
+    }
+}
+
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&name_of(*self))
@@ -204,20 +280,31 @@ impl fmt::Display for Media {
     }
 }
 
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.profile)?;
+        if let Some(media) = &self.media {
+            write!(f, ",media={media}")?;
+        }
+        write!(f, ",lba={}", self.lba)
+    }
+}
+
 /// As the command line would say it.
 impl fmt::Display for Ssd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Model(Model {
-                profile,
-                media,
-                lba,
-            }) => {
-                write!(f, "model:{profile}")?;
-                if let Some(media) = media {
-                    write!(f, ",media={media}")?;
-                }
-                write!(f, ",lba={lba}")
+            Self::Model(model) => write!(f, "model:{model}"),
+            Self::Process(Process { model, serving }) => {
+                write!(f, "process:{model}")?;
+                serving.map_or(Ok(()), |threads| write!(f, ",serving={threads}"))
+            }
+            Self::Socket(paths) => {
+                let names: Vec<String> = paths
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                write!(f, "socket:{}", names.join(","))
             }
             Self::Vfio(ssds) => {
                 let show = |ssd: &VfioSsd| match ssd.nsid {
@@ -285,6 +372,15 @@ mod tests {
             ("vfio:S1,", "an SSD needs a serial number"),
             ("vfio:S1/0", "'0' is no number of a namespace"),
             ("vfio:S1,S2,S1/2", "'S1' comes second"),
+            ("socket:", "an SSD needs the path of its socket"),
+            ("socket:a,b,a", "'a' comes second"),
+            (
+                "process:gp1,serving=0",
+                "'serving=0' is no number of threads",
+            ),
+            ("process:gp1,serving=1,serving=2", "'serving' comes second"),
+            ("process:gp1,media=hbm", "media=hbm is not for a process"),
+            ("process:gp2", "there is no profile 'gp2'"),
             ("file:/dev/null", "this build has no file SSDs yet"),
             ("host", "this build has no host SSDs yet"),
             ("", "it must be model:PROFILE"),
@@ -307,7 +403,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_can_be_read(text in "model:(gp1|ideal)(,media=(ram|none|hbm|host|[a-z/.]{1,9}))?(,lba=(512|4096))?|vfio:A[0-9]{1,9}(/[1-9])?,B[0-9]") {
+        fn what_is_printed_can_be_read(text in "model:(gp1|ideal)(,media=(ram|none|hbm|host|[a-z/.]{1,9}))?(,lba=(512|4096))?|vfio:A[0-9]{1,9}(/[1-9])?,B[0-9]|process:gp1(,serving=[1-9])?(,media=[a-z/.]{5,9})?|socket:/[a-z]{1,9},[0-9]") {
             let ssd: Ssd = text.parse().unwrap();
             prop_assert_eq!(ssd.to_string().parse::<Ssd>(), Ok(ssd));
         }

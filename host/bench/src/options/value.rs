@@ -36,7 +36,7 @@ pub(crate) fn power_of_two(low: u64, high: u64) -> impl Fn(&str) -> Result<u64, 
 }
 
 /// A size in bytes, at least 1.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let value = bytes(text).filter(|&value| value > 0);
     value.ok_or_else(|| "it must be a number of bytes, such as 65536, 64K or 8G".to_owned())
 }

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::options::{CacheMode, Layout, Queue, Runner};
+use crate::options::{CacheMode, Doorbells, Layout, Queue, Runner};
 
 pub use figure::draw;
 pub use save::{SaveError, save, save_json};
@@ -44,6 +44,16 @@ pub struct Report {
     pub results: Vec<Outcome>,
 }
 
+/// How the bytes of lines get from the SSDs to the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// The SSDs read and write the memory of the kernels.
+    Direct,
+    /// Rings and data are in host memory; whoever finishes a command copies its line.
+    Staged,
+}
+
 /// How the store was built, every default resolved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Configuration {
@@ -65,6 +75,12 @@ pub struct Configuration {
     pub threads: Option<u32>,
     /// Multiprocessors that serve the emulated SSDs; absent without a GPU.
     pub controller_sms: Option<u32>,
+    /// How the bytes of lines get from the SSDs to the kernels.
+    pub placement: Placement,
+    /// How kernels rang; absent where the SSDs are emulated in this process.
+    pub doorbells: Option<Doorbells>,
+    /// Threads of the process that is the SSDs; absent where there is none.
+    pub serving_threads: Option<u32>,
     /// Bytes of a cache line.
     pub line_bytes: u64,
     /// Lines of the cache; absent where the experiment chose one for each graph.

@@ -5,6 +5,7 @@
 mod answers;
 mod disks;
 mod media;
+mod processes;
 mod refusals;
 mod reports;
 mod sizes;
@@ -67,7 +68,7 @@ impl Folder {
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpstore-bench"));
         command.args(line.split_whitespace());
-        if !line.contains("--runner") {
+        if !line.contains("--runner") && !line.starts_with("serve-ssds") {
             command.args(["--runner", "threads"]);
         }
         command.current_dir(self.0.path());

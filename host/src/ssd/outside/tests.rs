@@ -14,7 +14,7 @@ use warpstore_device::{CacheMode, Layout};
 use warpstore_kernels::rw::{Run, Step, rw, value};
 
 use super::*;
-use crate::config::{SsdSource, Target};
+use crate::config::{Doorbells, SsdSource, Target};
 use crate::runner::{Runner, ThreadsRunner};
 use crate::session::Session;
 
@@ -65,6 +65,7 @@ impl Rig {
             layout: Layout::Stripe,
             stripe_bytes: 8192,
             queues: 2,
+            doorbells: Doorbells::Direct,
             depth: 64,
             protocol: Protocol::Hop,
             in_flight: u32::MAX,
@@ -85,7 +86,7 @@ impl Rig {
     fn vfio(&mut self) -> &mut VfioConfig {
         match &mut self.config.ssd {
             SsdSource::Vfio(vfio) => vfio,
-            SsdSource::Emulated(_) => panic!("they are outside"),
+            _ => panic!("they are behind VFIO"),
         }
     }
 
@@ -99,7 +100,7 @@ impl Rig {
         backing: impl Fn(Arc<nvme_model::Controller>) -> Arc<dyn Backing>,
     ) -> Result<Session, Error> {
         let SsdSource::Vfio(vfio) = &self.config.ssd else {
-            panic!("they are outside");
+            panic!("they are behind VFIO");
         };
         self.config.check()?;
         let serving = Serving::start(self.models.clone(), 1).unwrap();

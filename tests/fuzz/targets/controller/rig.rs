@@ -90,7 +90,7 @@ impl Rig {
         for (address, bytes) in pages.chain([data]) {
             // SAFETY: the memory is the rig's own and atomic; it outlives the controller's last
             // step, because the same value holds both.
-            unsafe { self.controller.map_dma(address, bytes) }.unwrap();
+            unsafe { self.controller.map_dma(address, address, bytes) }.unwrap();
         }
     }
 

@@ -1,0 +1,118 @@
+//! `serve-ssds`: this binary as the process that is the SSDs.
+//!
+//! `bench --ssd process:…` starts it for its run, and ends with it. Somebody else may start it too, and
+//! come with `--ssd socket:…` as often as they like.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread;
+
+use anyhow::Context;
+use clap::Parser;
+use warpstore::{Medium, SsdConfig, SsdServer};
+
+use crate::exit::Failure;
+use crate::experiments::passing_faults;
+use crate::options::{Profile, UsageError};
+
+/// The word that stands in the place of an experiment.
+pub const NAME: &str = "serve-ssds";
+
+/// What is served.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bench serve-ssds",
+    bin_name = "cargo xtask bench serve-ssds",
+    about = "Be emulated SSDs for `--ssd socket:…` of other processes, until it is killed."
+)]
+pub struct Serve {
+    /// Socket of an SSD; once for each
+    #[arg(long = "socket", value_name = "PATH")]
+    pub sockets: Vec<PathBuf>,
+    /// Whose speed they have
+    #[arg(long, value_enum, default_value = "ideal")]
+    pub profile: Profile,
+    /// A file that keeps the data, with several SSDs .0, .1, … appended [default: memory]
+    #[arg(long, value_name = "FILE")]
+    pub media: Option<PathBuf>,
+    /// Write over a media file that holds something else
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Bytes of a logical block: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "512")]
+    pub lba: u32,
+    /// Bytes of each SSD
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = crate::options::size)]
+    pub bytes: u64,
+    /// I/O queue pairs of each SSD, one of them for the host's own commands
+    #[arg(long, value_name = "N", default_value = "129", value_parser = clap::value_parser!(u16).range(2..))]
+    pub queues: u16,
+    /// Threads that serve them
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub serving: u32,
+    /// Fail one command in so many, with a status that passes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..))]
+    pub fail_one_in: Option<u64>,
+    /// Where random choices begin
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+    /// End when stdin does
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+}
+
+/// Serves until the process is killed.
+///
+/// # Errors
+/// The command line; a socket, a media file or the memory.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
+    use clap::error::ErrorKind::DisplayHelp;
+    let serve = match Serve::try_parse_from(arguments) {
+        Ok(serve) => serve,
+        Err(error) if error.kind() == DisplayHelp => {
+            let _ = io::stdout().write_all(error.to_string().as_bytes());
+            return Ok(());
+        }
+        Err(error) => return Err(UsageError::from(error).into()),
+    };
+    if serve.sockets.is_empty() {
+        let reason = "it needs the path of a socket, once for each SSD";
+        return Err(UsageError::new(NAME, "--socket", reason).into());
+    }
+    if serve.with_parent {
+        thread::spawn(end_with_stdin);
+    }
+    let bind = |path: &PathBuf| {
+        UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))
+    };
+    let listeners = serve.sockets.iter().map(bind);
+    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    let each = SsdConfig {
+        profile: serve.profile.figures(),
+        medium: match serve.media {
+            None => Medium::Near,
+            Some(path) => Medium::File {
+                path,
+                overwrite: serve.overwrite,
+            },
+        },
+        lba_bytes: serve.lba,
+        bytes: serve.bytes,
+        volatile_write_cache: false,
+        faults: passing_faults(serve.fail_one_in, serve.seed),
+    };
+    let server = SsdServer::start(&each, listeners, serve.queues, serve.serving);
+    let server = server.map_err(anyhow::Error::from)?;
+    server.serve(&|error| {
+        let _ = writeln!(io::stderr(), "SSDs: {error}");
+    });
+    Ok(())
+}
+
+/// Ends this process when whoever holds the other end of stdin has ended.
+fn end_with_stdin() {
+    let _ = io::stdin().read_to_end(&mut Vec::new());
+    std::process::exit(0);
+}

@@ -1,0 +1,192 @@
+//! SSDs in processes of their own: the same answers, and whoever dies is told of.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::{Folder, PATIENCE, SMALL, read};
+
+/// A process in the background; it is killed at the end.
+struct Background {
+    child: Child,
+    said: PathBuf,
+}
+
+impl Background {
+    fn start(folder: &Folder, line: &str, said: &str) -> Self {
+        let said = folder.path(said);
+        let mut command = folder.command(line);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&said).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, said }
+    }
+
+    /// Waits until `there` holds.
+    fn wait_for(&mut self, what: &str, there: impl Fn(&Self) -> bool) {
+        let begin = Instant::now();
+        while !there(self) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{what}: {}", read(&self.said));
+            assert!(begin.elapsed() < PATIENCE, "{what} does not come");
+            sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Its exit status and what it said.
+    fn end(mut self) -> (Option<i32>, String) {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status.code();
+            }
+            assert!(begin.elapsed() < PATIENCE, "it hangs: {}", read(&self.said));
+            sleep(Duration::from_millis(2));
+        };
+        (status, read(&self.said))
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// SSDs that listen at `ssd` in the folder.
+fn served(folder: &Folder, options: &str) -> Background {
+    let line = format!("serve-ssds --socket ssd --bytes 16M {options}");
+    let mut server = Background::start(folder, &line, "served");
+    let socket = folder.path("ssd");
+    server.wait_for("the socket", |_| socket.exists());
+    server
+}
+
+/// A run that lasts until it is ended, on those SSDs; kernels of it have begun.
+fn endless(folder: &Folder) -> Background {
+    let line = "rw --ssd socket:ssd --ops 100000000 --timeout 1";
+    let mut run = Background::start(folder, line, "said");
+    // The arrays are on the SSD once it has been written for a while.
+    run.wait_for("the run", |run| read(&run.said).contains("rw"));
+    sleep(Duration::from_millis(300));
+    run
+}
+
+#[test]
+fn a_process_of_its_own_gives_the_same_answers() {
+    let folder = Folder::with_graph();
+    for options in [
+        "--ssd process:ideal --doorbells direct",
+        "--ssd process:ideal,serving=2 --doorbells proxy --ssds 3 --cache-lines 1 --line 512",
+        "--ssd process:ideal,lba=4096 --doorbells proxy --cache-mode none --queue bam",
+        "--ssd process:ideal --queue lock --depth 4 --fail-one-in 10",
+    ] {
+        let bfs = folder.result(&format!("bfs --graph g.el {options}"));
+        assert_eq!([&bfs["reached"], &bfs["distance_sum"]], [4, 6], "{SMALL}");
+        let report = folder.json("result.json");
+        let configuration = &report["configuration"];
+        assert_eq!(configuration["placement"], "staged");
+        let wanted = ["direct", "proxy"].map(|one| options.contains(one));
+        let expected = if wanted == [false, true] {
+            "proxy"
+        } else {
+            "direct"
+        };
+        assert_eq!(configuration["doorbells"], expected);
+        assert!(configuration["serving_threads"].as_u64() >= Some(1));
+        let rw = folder.result(&format!("rw --ops 2000 --span 64K {options}"));
+        assert!(rw["writes"].as_u64() > Some(0), "{rw}");
+        let failed = &rw["failed"];
+        assert_eq!(failed["injected"], failed["seen"]);
+        if options.contains("fail") {
+            assert!(failed["seen"].as_u64() > Some(0), "{rw}");
+        }
+    }
+    let iops = folder.result("iops --ssd process:gp1 --ops 2000 --span 1M");
+    assert!(iops["limit"]["by"].as_str().unwrap().contains("profile"));
+    assert_eq!(folder.names(), ["g.el", "result.json", "result.svg"]);
+}
+
+#[test]
+fn media_of_a_process_outlive_it() {
+    let folder = Folder::new();
+    for _ in 0..2 {
+        folder.result("rw --ops 2000 --span 64K --ssds 2 --ssd process:ideal,media=m.img");
+    }
+    assert!(folder.names().contains(&"m.img.1".to_owned()));
+    fs::write(folder.path("other"), "somebody else's").unwrap();
+    let ended = folder.run("rw --ops 2000 --ssd process:ideal,media=other");
+    assert_eq!(ended.status, Some(1));
+    assert!(ended.stderr.contains("--overwrite"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_process_serves_one_run_after_the_other() {
+    let folder = Folder::with_graph();
+    let _server = served(&folder, "--fail-one-in 50");
+    for options in ["--doorbells proxy", "--doorbells direct"] {
+        for experiment in [
+            "bfs --graph g.el",
+            "cc --graph g.el",
+            "rw --ops 2000 --span 64K",
+        ] {
+            folder.result(&format!("{experiment} --ssd socket:ssd {options}"));
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_the_ssds_to_the_next() {
+    let folder = Folder::with_graph();
+    let mut server = served(&folder, "");
+    for _ in 0..2 {
+        endless(&folder).kill();
+        let bfs = folder.result("bfs --graph g.el --ssd socket:ssd");
+        assert_eq!(bfs["reached"], 4);
+    }
+    server.wait_for("nothing", |_| true);
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_run_with_its_reason() {
+    let folder = Folder::new();
+    let mut server = served(&folder, "");
+    let run = endless(&folder);
+    server.kill();
+    let (status, said) = run.end();
+    assert_eq!(status, Some(1), "{said}");
+    let message = said.lines().find_map(|line| line.strip_prefix("error: "));
+    let message = message.unwrap_or_else(|| panic!("{said}"));
+    let names_it = message.contains("is gone or stuck") || message.contains("removed");
+    assert!(names_it, "{message}");
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn sockets_that_lead_nowhere_are_refused() {
+    let folder = Folder::with_graph();
+    folder.fail("rw --ssd socket:nobody", 1, &["cannot connect", "nobody"]);
+    File::create(folder.path("file")).unwrap();
+    folder.fail("rw --ssd socket:file", 1, &["cannot connect", "file"]);
+    for (line, words) in [
+        ("rw --ssd socket:a --ssds 2", "names each SSD"),
+        ("rw --ssd socket:a --fail-one-in 9", "serve-ssds"),
+        ("rw --doorbells proxy", "outside this process"),
+        ("serve-ssds", "--socket"),
+    ] {
+        let ended = folder.run(line);
+        assert_eq!(ended.status, Some(2), "{line}: {}", ended.stderr);
+        assert!(ended.stderr.contains(words), "{line}: {}", ended.stderr);
+    }
+}

@@ -1,0 +1,52 @@
+//! The other side of a socket: emulated SSDs for sessions in other processes.
+
+use std::os::unix::net::UnixListener;
+
+use driver_vfio::user::{self, Server, ServerError};
+use nvme_model::Media;
+
+use super::emulated;
+use crate::Error;
+use crate::config::{Medium, SsdConfig};
+
+/// Emulated SSDs for sessions in other processes ([`SsdSource::Sockets`](crate::SsdSource::Sockets)).
+pub struct SsdServer(Server);
+
+impl SsdServer {
+    /// Makes an SSD like `each` behind each of `listeners`, with `queues` I/O queue pairs: one more than
+    /// a session uses, since it has commands of its own. `threads` threads serve the queues of all.
+    ///
+    /// # Errors
+    /// A media file, the memory, or the configuration.
+    pub fn start(
+        each: &SsdConfig,
+        listeners: Vec<UnixListener>,
+        queues: u16,
+        threads: u32,
+    ) -> Result<Self, Error> {
+        let of = listeners.len() as u32;
+        let ssd = |(index, listener)| -> Result<user::Ssd, Error> {
+            let serial = emulated::serial(each, index);
+            let media = match &each.medium {
+                Medium::None => Media::none(),
+                Medium::Near | Medium::Host => Media::ram(each.bytes)?,
+                Medium::File { path, overwrite } => {
+                    let path = emulated::member_path(path, index, of);
+                    Media::file(&path, each.bytes, &serial, *overwrite)?
+                }
+            };
+            Ok(user::Ssd {
+                listener,
+                configuration: emulated::controller(each, serial, queues),
+                media,
+            })
+        };
+        let ssds = (0..).zip(listeners).map(ssd).collect::<Result<_, _>>()?;
+        Ok(Self(Server::start(ssds, threads)?))
+    }
+
+    /// Takes sessions, one after the other, without end; tells `report` what goes wrong with one.
+    pub fn serve(mut self, report: &(dyn Fn(ServerError) + Sync)) {
+        self.0.serve(usize::MAX, report);
+    }
+}
