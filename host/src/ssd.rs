@@ -5,6 +5,7 @@
 
 mod commands;
 mod emulated;
+mod joined;
 mod outside;
 mod serve;
 mod socket;
@@ -128,11 +129,11 @@ impl Ssd {
     /// If a part does not fit: the caller keeps to [`Ssd::bytes`].
     pub(crate) fn load<'p>(
         &self,
-        mut parts: impl Iterator<Item = (u64, &'p [u8])>,
+        parts: impl Iterator<Item = (u64, &'p [u8])>,
     ) -> Result<(), Error> {
         self.check_writable()?;
         match &self.medium {
-            Medium::Direct(emulated) => parts.try_for_each(|(at, part)| emulated.load(at, part)),
+            Medium::Direct(emulated) => joined::write(parts, |at, part| emulated.load(at, part)),
             Medium::Commands(access) => commands::write(self, *access, parts),
             Medium::Process(process) => {
                 process.apart(|| commands::write(self, Access::ReadWrite, parts))
@@ -147,10 +148,10 @@ impl Ssd {
     /// If a part lies beyond the namespace.
     pub(crate) fn stored<'p>(
         &self,
-        mut parts: impl Iterator<Item = (u64, &'p mut [u8])>,
+        parts: impl Iterator<Item = (u64, &'p mut [u8])>,
     ) -> Result<(), Error> {
         match &self.medium {
-            Medium::Direct(emulated) => parts.try_for_each(|(at, part)| emulated.stored(at, part)),
+            Medium::Direct(emulated) => joined::read(parts, |at, part| emulated.stored(at, part)),
             Medium::Commands(_) => commands::read(self, parts),
             Medium::Process(process) => process.apart(|| commands::read(self, parts)),
         }
