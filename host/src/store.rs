@@ -134,6 +134,11 @@ impl StoreMemory {
         self.abort.write(0, &[1u32])
     }
 
+    /// Clears that word, so that what is left can still be written.
+    pub(crate) fn resume(&self) -> Result<(), Error> {
+        self.abort.write(0, &[0u32])
+    }
+
     /// Number of failed commands so far, and the first of them.
     pub(crate) fn errors(&self) -> Result<(u64, Vec<ErrorRecord>), Error> {
         let mut count = [0u64];
