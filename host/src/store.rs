@@ -345,13 +345,7 @@ fn map_for_all(ssds: &[Ssd], buffer: &Buffer) -> Result<Iova, Error> {
     let region = DmaRegion::from(buffer.dma_cells());
     let mut first = None;
     for ssd in ssds {
-        let iova = ssd.backing.map_dma(region).map_err(|error| {
-            Error::Configuration(format!(
-                "{} cannot reach {} bytes of memory: {error}",
-                ssd.backing.name(),
-                region.bytes()
-            ))
-        })?;
+        let iova = ssd.map(region)?;
         if *first.get_or_insert(iova) != iova {
             return Err(Error::Configuration(format!(
                 "{} reaches the store's memory at another address than the first SSD",
