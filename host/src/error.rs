@@ -69,8 +69,8 @@ pub enum Error {
         /// SSD and LBA at which the line of the first error begins, if it is about a line.
         lba: Option<(u32, u64)>,
     },
-    /// An SSD is being unplugged or unbound. What kernels wrote and did not flush is lost. Drop the
-    /// session, which lets the SSD go: the kernel waits for that.
+    /// An SSD is being unplugged or unbound. End the session, which flushes what still can be and lets
+    /// the SSD go: the kernel waits for that.
     #[error(
         "{ssd}: the kernel asks for it back, since it is being unplugged or unbound; the session has \
          ended all accesses"

@@ -441,9 +441,16 @@ impl Session {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        let mut result = self.flush_if_dirty();
         // It holds the backings too, which end with the SSDs.
-        self.recall = None;
+        let recalled = self.recall.take().is_some_and(Recall::end);
+        // An SSD that is wanted back is there until it is let go. What an ended access left of its
+        // queue is not.
+        let resumed = if recalled {
+            self.store.resume()
+        } else {
+            Ok(())
+        };
+        let mut result = resumed.and(self.flush_if_dirty());
         if let Some(resident) = self.resident.take() {
             let ended = resident.stop().and_then(|()| resident.report(&self.ssds));
             result = result.and(ended);

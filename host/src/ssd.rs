@@ -14,8 +14,8 @@ mod vfio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use driver_vfio::{
-    Access, Backing, Controller, Deadlines, Enabled, Namespace, QUEUE_PRIVATE_WORDS, QueueCells,
-    QueueMemory,
+    Access, Backing, Controller, Deadlines, DmaRegion, Enabled, Iova, Namespace,
+    QUEUE_PRIVATE_WORDS, QueueCells, QueueMemory,
 };
 use nvme_model::Serving;
 
@@ -42,6 +42,8 @@ pub(crate) struct Ssd {
     /// Dropped first: it shuts the controller down.
     driver: Mutex<Option<Controller<Enabled>>>,
     pub(crate) backing: Arc<dyn Backing>,
+    /// First IOVA and length of what kernels and the controller share.
+    mapped: Mutex<Vec<(Iova, u64)>>,
     pub(crate) nsid: u32,
     pub(crate) lba_shift: u32,
     /// Bytes of the namespace.
@@ -79,6 +81,7 @@ impl Ssd {
         Self {
             driver: Mutex::new(Some(driver)),
             backing,
+            mapped: Mutex::default(),
             nsid: namespace.nsid,
             lba_shift,
             bytes: namespace.blocks << lba_shift,
@@ -167,8 +170,30 @@ impl Ssd {
         let driver = self.driver.get_mut();
         if let Some(driver) = driver.unwrap_or_else(PoisonError::into_inner).take() {
             driver.shutdown()?;
+            let mapped = self
+                .mapped
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            for (iova, bytes) in mapped.drain(..) {
+                // An error means that it was not mapped: then there is nothing to take back.
+                let _ = self.backing.unmap_dma(iova, bytes);
+            }
         }
         Ok(())
+    }
+
+    /// Lets the controller reach `region` until it has been shut down.
+    pub(crate) fn map(&self, region: DmaRegion) -> Result<Iova, Error> {
+        let bytes = region.bytes();
+        let iova = self.backing.map_dma(region).map_err(|error| {
+            Error::Configuration(format!(
+                "{} cannot reach {bytes} bytes of memory: {error}",
+                self.backing.name()
+            ))
+        })?;
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.push((iova, bytes));
+        Ok(iova)
     }
 }
 

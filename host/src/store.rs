@@ -134,6 +134,11 @@ impl StoreMemory {
         self.abort.write(0, &[1u32])
     }
 
+    /// Clears that word, so that what is left can still be written.
+    pub(crate) fn resume(&self) -> Result<(), Error> {
+        self.abort.write(0, &[0u32])
+    }
+
     /// Number of failed commands so far, and the first of them.
     pub(crate) fn errors(&self) -> Result<(u64, Vec<ErrorRecord>), Error> {
         let mut count = [0u64];
@@ -340,13 +345,7 @@ fn map_for_all(ssds: &[Ssd], buffer: &Buffer) -> Result<Iova, Error> {
     let region = DmaRegion::from(buffer.dma_cells());
     let mut first = None;
     for ssd in ssds {
-        let iova = ssd.backing.map_dma(region).map_err(|error| {
-            Error::Configuration(format!(
-                "{} cannot reach {} bytes of memory: {error}",
-                ssd.backing.name(),
-                region.bytes()
-            ))
-        })?;
+        let iova = ssd.map(region)?;
         if *first.get_or_insert(iova) != iova {
             return Err(Error::Configuration(format!(
                 "{} reaches the store's memory at another address than the first SSD",

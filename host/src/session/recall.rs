@@ -14,11 +14,11 @@ use crate::Error;
 /// Pause between two looks.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A thread that ends all waits of a session once one of its SSDs is wanted back. Dropping it waits
-/// for its end.
+/// A thread that ends all waits of a session once one of its SSDs is wanted back.
 pub(super) struct Recall {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// Returns whether it has done so.
+    thread: JoinHandle<bool>,
 }
 
 impl Recall {
@@ -33,29 +33,25 @@ impl Recall {
             while !stopped.load(Ordering::Relaxed) {
                 if backings.iter().any(|backing| backing.is_wanted_back()) {
                     // Ordering: [SQ-8] the word carries no data.
-                    return abort.store(1, Order::Relaxed);
+                    abort.store(1, Order::Relaxed);
+                    return true;
                 }
                 thread::park_timeout(POLL);
             }
+            false
         };
         let builder = thread::Builder::new().name("recall".to_owned());
         let thread = builder
             .spawn(watch)
             .map_err(|error| Error::Configuration(format!("no thread for the SSDs: {error}")))?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { stop, thread })
     }
-}
 
-impl Drop for Recall {
-    fn drop(&mut self) {
+    /// Ends the thread, and with it its hold on the backings. True if it has ended all waits.
+    pub(super) fn end(self) -> bool {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // Its panic has been printed.
-            let _ = thread.join();
-        }
+        self.thread.thread().unpark();
+        // Its panic has been printed.
+        self.thread.join().unwrap_or(false)
     }
 }

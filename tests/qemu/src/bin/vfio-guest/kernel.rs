@@ -94,7 +94,8 @@ fn open(serial: &str, nsid: u32) -> File {
     opened.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn content(nsid: u32, lba: u64, block: u64, generation: u64) -> Vec<u8> {
+/// What a block holds in a generation.
+pub fn content(nsid: u32, lba: u64, block: u64, generation: u64) -> Vec<u8> {
     (0..block / 8)
         .flat_map(|index| suite::pattern(nsid, lba, index, generation).to_le_bytes())
         .collect()

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use driver_vfio::Backing;
 use driver_vfio::vfio::{DmaMemory, PageSize, Vfio, bound_controllers};
+use driver_vfio::{Access, Backing, BlockIo, Controller, Enabled};
 use nvme_wire::Sqe;
 use warpstore_qemu_tests::memory::Arena;
 use warpstore_qemu_tests::setup::Setup;
@@ -114,62 +114,43 @@ fn unmapped_memory_is_out_of_reach(site: &Site) {
     }
 }
 
+/// Writes what the kernel's driver shall find.
 fn write(site: &Site) {
-    each_block(site, |submitter, buffer, nsid, lba, words| {
-        for index in 0..words {
-            buffer.set(index, suite::pattern(nsid, lba, index, BY_VFIO));
-        }
-        assert!(
-            submitter
-                .run(Sqe::write(nsid, lba, 0, buffer.iova.0, 0))
-                .is_success()
-        );
+    each_namespace(site, |io, bytes| {
+        io.write(BLOCKS.start, &bytes(BY_VFIO))?;
+        io.flush()
     });
 }
 
+/// Reads what the kernel's driver wrote.
 fn read(site: &Site) {
-    each_block(site, |submitter, buffer, nsid, lba, words| {
-        assert!(
-            submitter
-                .run(Sqe::read(nsid, lba, 0, buffer.iova.0, 0))
-                .is_success()
-        );
-        for index in 0..words {
-            let expected = suite::pattern(nsid, lba, index, BY_KERNEL);
-            assert_eq!(
-                buffer.get(index),
-                expected,
-                "block {lba} of namespace {nsid}"
-            );
-        }
+    each_namespace(site, |io, bytes| {
+        let expected = bytes(BY_KERNEL);
+        let mut found = vec![0; expected.len()];
+        io.read(BLOCKS.start, &mut found)?;
+        assert!(found == expected, "namespace {}", io.namespace().nsid);
+        Ok(())
     });
 }
 
-/// Calls `act` with submitter, buffer, NSID, block and words of a block; then flushes.
-fn each_block(
+/// Block I/O on one namespace.
+type Io<'c> = BlockIo<&'c mut Controller<Enabled>>;
+
+/// Calls `act` with each namespace and what its blocks hold in a generation.
+fn each_namespace(
     site: &Site,
-    act: impl Fn(
-        &warpstore_qemu_tests::memory::Submitter,
-        &warpstore_qemu_tests::site::Buffer,
-        u32,
-        u64,
-        u64,
-    ),
+    act: impl Fn(&mut Io<'_>, &dyn Fn(u64) -> Vec<u8>) -> Result<(), driver_vfio::Error>,
 ) {
     let mut controller = site.enable(1);
-    let (_, submitter, _rings) = site.pair(&mut controller, 1, 16);
-    let buffer = site.buffer(64 << 10);
     for namespace in site.namespaces(&mut controller) {
-        for lba in BLOCKS {
-            act(
-                &submitter,
-                &buffer,
-                namespace.nsid,
-                lba,
-                (1 << namespace.block_shift) / 8,
-            );
-        }
-        assert!(submitter.run(Sqe::flush(namespace.nsid)).is_success());
+        let (nsid, block) = (namespace.nsid, 1 << namespace.block_shift);
+        let bytes = |generation| {
+            BLOCKS
+                .flat_map(|lba| kernel::content(nsid, lba, block, generation))
+                .collect()
+        };
+        let mut io = site.block_io(&mut controller, nsid, Access::ReadWrite);
+        act(&mut io, &bytes).unwrap_or_else(|error| panic!("{error}"));
     }
     if let Err(error) = controller.shutdown() {
         panic!("{error}");
