@@ -261,7 +261,7 @@ fn what_cannot_be_is_refused_by_name() {
                 controller_sms: 1,
             };
         },
-        "for host threads only",
+        "use Doorbells::Proxy",
     );
     let several = Rig::new(512, 2).refusal();
     assert!(several.contains("S1 has namespaces [1, 2]"), "{several}");
