@@ -7,7 +7,7 @@
 // model become cells.
 
 use std::ptr::with_exposed_provenance_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvme_model::Controller;
 use nvme_wire::regs::{Cc, offset};
@@ -18,16 +18,37 @@ use crate::backing::{Backing, BackingError, BarOffset, DmaRegion, Iova, Register
 /// An emulated controller in this process.
 ///
 /// Somebody must serve it (`nvme_model::Serving`, a GPU): else it does not complete any command.
+///
+/// Dropping it takes back what was mapped through it: by then nobody uses the controller.
 pub struct Model {
     name: String,
     controller: Arc<Controller>,
+    /// First IOVA and length of each mapping.
+    mapped: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Model {
     /// A way to `controller`, which messages call by its serial number.
     pub fn new(controller: Arc<Controller>) -> Self {
         let name = format!("model {}", controller.configuration().serial);
-        Self { name, controller }
+        Self {
+            name,
+            controller,
+            mapped: Mutex::default(),
+        }
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        for (iova, len) in self.mapped().drain(..) {
+            // Only what is mapped stands in the list.
+            let _ = self.controller.unmap_dma(iova, len);
+        }
     }
 }
 
@@ -72,11 +93,14 @@ impl Backing for Model {
             self.controller
                 .map_dma(region.address(), region.address(), region.bytes())
         }?;
+        self.mapped().push((region.address(), region.bytes()));
         Ok(Iova(region.address()))
     }
 
     fn unmap_dma(&self, iova: Iova, len: u64) -> Result<(), BackingError> {
-        Ok(self.controller.unmap_dma(iova.0, len)?)
+        self.controller.unmap_dma(iova.0, len)?;
+        self.mapped().retain(|range| *range != (iova.0, len));
+        Ok(())
     }
 
     fn reset(&self) -> Result<(), BackingError> {

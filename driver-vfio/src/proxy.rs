@@ -29,7 +29,7 @@ use crate::queue_pair::QueuePair;
 /// Words between two doorbells of the page: each has a cache line of its own.
 const STRIDE: u64 = 32;
 /// Turns without a doorbell after which the thread sleeps between turns.
-const PATIENCE: u32 = 20_000;
+const PATIENCE: u32 = 5000;
 const NAP: Duration = Duration::from_micros(50);
 
 /// A doorbell that was not passed on, and what the queue pair was at.
@@ -162,7 +162,8 @@ fn run(mut lines: Vec<Line>, shared: &Shared) {
             idle = 0;
         } else if idle < PATIENCE {
             idle += 1;
-            std::hint::spin_loop();
+            // Where there are fewer cores than threads, those who ring and answer need this one.
+            thread::yield_now();
         } else {
             thread::sleep(NAP);
         }

@@ -4,9 +4,10 @@
 //! come with `--ssd socket:…` as often as they like.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::Context;
@@ -84,10 +85,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure>
     if serve.with_parent {
         thread::spawn(end_with_stdin);
     }
-    let bind = |path: &PathBuf| {
-        UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))
-    };
-    let listeners = serve.sockets.iter().map(bind);
+    let listeners = serve.sockets.iter().map(|path| bind(path));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let each = SsdConfig {
         profile: serve.profile.figures(),
@@ -105,10 +103,34 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure>
     };
     let server = SsdServer::start(&each, listeners, serve.queues, serve.serving);
     let server = server.map_err(anyhow::Error::from)?;
+    for path in &serve.sockets {
+        let renamed = fs::rename(unready(path), path);
+        renamed.with_context(|| format!("cannot listen at {}", path.display()))?;
+    }
     server.serve(&|error| {
         let _ = writeln!(io::stderr(), "SSDs: {error}");
     });
     Ok(())
+}
+
+/// A listener that nobody finds at `path` yet.
+fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+    anyhow::ensure!(
+        path.symlink_metadata().is_err(),
+        "cannot listen at {}: remove what is there, if it was left by a process that was killed",
+        path.display()
+    );
+    // One that a process left which was killed meanwhile.
+    let _ = fs::remove_file(unready(path));
+    UnixListener::bind(unready(path))
+        .with_context(|| format!("cannot listen at {}", path.display()))
+}
+
+/// Where a socket waits until there are SSDs behind it.
+fn unready(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unready");
+    name.into()
 }
 
 /// Ends this process when whoever holds the other end of stdin has ended.

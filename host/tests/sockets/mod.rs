@@ -3,6 +3,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use driver_vfio::user::{Server, Ssd};
 use nvme_model::{Media, Namespace};
@@ -29,6 +30,8 @@ pub fn behind_sockets(configuration: Configuration, faults: &Faults) -> Configur
     });
     Configuration {
         ssd: SsdSource::Sockets(sockets),
+        // Several threads take turns at every command, on whatever cores there are.
+        timeout: Duration::from_secs(120),
         ..configuration
     }
 }

@@ -345,9 +345,12 @@ fn real_ssds_are_named_and_written_only_if_that_was_said() {
             "--ssd vfio:S1: --overwrite is for media files; --yes-destroy SERIAL is for real SSDs",
         ),
         (
-            "iops --ssd vfio:S1 --runner cuda",
-            "--ssd vfio:S1: real SSDs are for --runner threads only: a GPU cannot reach their \
-             doorbells yet",
+            "iops --ssd vfio:S1 --runner cuda --doorbells direct",
+            "--doorbells direct: a GPU cannot reach the doorbells of real SSDs yet; use proxy",
+        ),
+        (
+            "iops --ssd vfio:S1 --runner cuda --controller-sms 2",
+            "--controller-sms 2: it is for --ssd model:… only",
         ),
     ] {
         let error = parse_line(line).map(|_| line).expect_err(line).to_string();
