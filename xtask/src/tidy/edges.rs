@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Problem;
 
 /// Each crate and the workspace crates it may depend on.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("nvme-wire", &[]),
     ("warpstore-simt", &[]),
     ("warpstore-macros", &[]),
@@ -70,9 +70,11 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "warpstore-graph",
             "warpstore-kernels",
             "warpstore-simt",
+            "warpstore-terminal",
         ],
     ),
     ("warpstore-graph", &[]),
+    ("warpstore-terminal", &[]),
     ("warpstore-volume", &["nvme-model", "warpstore-device"]),
     ("xtask", &[]),
 ];

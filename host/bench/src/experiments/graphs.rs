@@ -13,9 +13,9 @@ use super::plan::{Bytes, Needs, Plan};
 use super::{Finding, NamedGraph, uncounted};
 use crate::exit::Failure;
 use crate::options::CacheMode;
-use crate::progress::Progress;
 use crate::reference::{self, UNREACHED};
 use crate::report::{Bfs, Cc, Outcome};
+use warpstore_terminal::Progress;
 
 /// A graph on the SSDs of a session.
 struct Stored {

@@ -16,10 +16,10 @@ use warpstore_graph::{Budget, Graph};
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::options::{Experiment, Options};
-use crate::progress::Progress;
 use crate::report::{self, Failed, Outcome, Report, SCHEMA};
 use plan::Plan;
 pub(crate) use plan::passing_faults;
+use warpstore_terminal::Progress;
 
 /// The graph of the main job.
 const SHIPPED_GRAPH: &str = "tests/data/email-enron.el.gz";

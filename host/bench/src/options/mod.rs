@@ -6,8 +6,6 @@
 
 mod check;
 mod ssd;
-mod usage;
-mod value;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,9 +17,8 @@ use serde::Serialize;
 use warpstore::{Configuration, Protocol, device};
 
 pub use ssd::{Media, Model, Process, Profile, Ssd};
-pub use usage::UsageError;
-use value::{number, seconds, within};
-pub(crate) use value::{power_of_two, size};
+pub use warpstore_terminal::UsageError;
+use warpstore_terminal::{number, power_of_two, seconds, size, within};
 
 /// Largest number of lanes, of all warps together.
 const MAX_THREADS: u32 = 1 << 22;
