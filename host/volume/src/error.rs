@@ -114,16 +114,12 @@ pub enum Error {
         crate::UNIT
     )]
     Stripe { stripe: u64 },
-    #[error(
-        "{member} {found}; to write over all of it, add --yes-destroy {}",
-        member.split_once(':').map_or(member.as_str(), |(_, name)| name)
-    )]
+    #[error("{member} {found}; to write over all of it, add --yes-destroy {member}")]
     InTheWay { member: String, found: Found },
     #[error(
         "the volume on {member} can only be written anew if it goes first: beside it {free} bytes of each member \
          are free in one piece, and {needed} are needed; to be left without a volume if this is interrupted, \
-         add --yes-destroy {}",
-        member.split_once(':').map_or(member.as_str(), |(_, name)| name)
+         add --yes-destroy {member}"
     )]
     NoRoomBeside {
         member: String,

@@ -1,6 +1,6 @@
 //! Media files as members, and members that are not there yet.
 
-use std::fs::TryLockError;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,9 @@ use nvme_model::{MediaError, MediaFile};
 use rustix::fs::Advice;
 
 use crate::error::Error;
-use crate::member::Member;
+use crate::member::{Member, Members};
+use crate::name::MemberName;
+use crate::survey::{Found, Surveyed};
 
 /// Bytes of a logical block: what the file system's own blocks are.
 const BLOCK_BYTES: u32 = 4096;
@@ -42,9 +44,32 @@ impl FileMember {
         Self::locked(path, media, true)
     }
 
+    /// Whether a file begins as a member of a volume does, or ends so.
+    pub fn holds_volume(path: &Path) -> bool {
+        let member = MediaFile::open(path, false).map(|media| Self {
+            path: path.to_owned(),
+            media,
+        });
+        let member = member.map_err(Error::from);
+        let members = member.and_then(|member| Members::new(vec![Box::new(member)]));
+        let surveyed = members.and_then(|mut members| Surveyed::all(&mut members));
+        surveyed.is_ok_and(|surveyed| {
+            let found = surveyed[0].found();
+            matches!(
+                found,
+                Found::Member { .. } | Found::Damaged { .. } | Found::Interrupted { .. }
+            )
+        })
+    }
+
     /// What the user calls the member.
     pub fn name_of(path: &Path) -> String {
-        format!("file:{}", path.display())
+        MemberName::File(path.to_owned()).to_string()
+    }
+
+    /// The lock alone, which lives as long as the file is open.
+    pub fn into_lock(self) -> File {
+        self.media.file
     }
 
     fn locked(path: &Path, media: MediaFile, exclusive: bool) -> Result<Self, Error> {

@@ -131,7 +131,10 @@ fn what_is_there_is_lost_only_if_somebody_says_so() {
         let disks = disks(2, 20);
         disks[1].flip(byte);
         let message = flash(&disks, "file:d0").unwrap_err();
-        holds(&message, &["file:d1 holds other data", "--yes-destroy d1"]);
+        holds(
+            &message,
+            &["file:d1 holds other data", "--yes-destroy file:d1"],
+        );
         assert_eq!(disks[1].platter.borrow().written, 0);
         flash(&disks, "file:d1").unwrap();
     }
@@ -140,7 +143,7 @@ fn what_is_there_is_lost_only_if_somebody_says_so() {
     let message = flash(&others[..1], "").unwrap_err();
     holds(
         &message,
-        &["file:d0 holds a member of volume", "--yes-destroy d0"],
+        &["file:d0 holds a member of volume", "--yes-destroy file:d0"],
     );
     assert!(open(&others).is_ok());
     // An older volume of exactly these members may go without asking, once the new one is there.
