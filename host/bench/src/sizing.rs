@@ -9,7 +9,6 @@ use std::fmt;
 use clap::Parser;
 use comfy_table::{Table, presets::NOTHING};
 use warpstore::device::parts::nvme_queue::Shape;
-
 use warpstore_terminal::power_of_two;
 
 use crate::options::{Profile, UsageError};

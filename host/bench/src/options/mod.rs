@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
-use warpstore::{Configuration, Protocol, device};
+use warpstore::{Configuration, MemberNames, Protocol, device};
 
 pub use ssd::{Media, Model, Process, Profile, Ssd};
 pub use warpstore_terminal::UsageError;
@@ -187,6 +187,17 @@ pub struct Options {
     /// bfs, cc: a graph, .el, .el.gz, .mtx or a .col with its .dst [default: the shipped e-mail graph]
     #[arg(long, value_name = "FILE")]
     pub graph: Option<PathBuf>,
+    /// bfs, cc: the volume that has the graph: file:PATH or vfio:SERIAL, several with commas between
+    #[arg(
+        long,
+        value_name = "MEMBERS",
+        requires = "array",
+        conflicts_with_all = ["graph", "ssds", "layout", "stripe", "overwrite", "yes_destroy"]
+    )]
+    pub volume: Option<MemberNames>,
+    /// bfs, cc: what the graph is called on the volume
+    #[arg(long, value_name = "NAME", requires = "volume")]
+    pub array: Option<String>,
     /// bfs: where to start [default: 0]
     #[arg(long, value_name = "VERTEX", value_parser = number)]
     pub source: Option<u64>,
