@@ -42,6 +42,8 @@ pub enum Medium {
         /// Whether a file that is not ours is overwritten.
         overwrite: bool,
     },
+    /// Media files that are there, one for each SSD.
+    Files(Vec<PathBuf>),
 }
 
 /// An emulated SSD.
@@ -266,7 +268,15 @@ impl Configuration {
     }
 
     fn check_emulated(&self, each: &SsdConfig) -> Result<(), Error> {
+        let files = match &each.medium {
+            Medium::Files(files) => files.len(),
+            _ => self.ssds as usize,
+        };
         first_broken(&[
+            (
+                files == self.ssds as usize,
+                "as many media files must be named as the session has SSDs",
+            ),
             (
                 matches!(each.lba_bytes, 512 | 4096),
                 "lba_bytes must be 512 or 4096",

@@ -28,6 +28,9 @@ pub enum Error {
     /// An emulated SSD could not be set up: a media file is missing, too small, not ours….
     #[error(transparent)]
     Media(#[from] nvme_model::MediaError),
+    /// A volume cannot be opened, or not be read or written.
+    #[error(transparent)]
+    Volume(#[from] warpstore_volume::Error),
     /// The machine has not this much memory.
     #[error("there is no memory for {bytes} bytes; ask for a smaller cache or fewer lines")]
     OutOfMemory {

@@ -24,6 +24,7 @@ mod runner;
 mod session;
 mod ssd;
 mod store;
+mod volume;
 
 pub use buffer::{Buffer, Place};
 pub use config::{
@@ -37,5 +38,7 @@ pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, When};
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 pub use session::{Counts, Session};
 pub use ssd::SsdServer;
+pub use volume::{SsdMember, VolumeAccess, open_member, open_volume};
 pub use warpstore_device as device;
 pub use warpstore_device::parts::nvme_queue::Protocol;
+pub use warpstore_volume::MemberNames;

@@ -10,6 +10,7 @@ mod arrays;
 mod faults;
 mod flush;
 mod recall;
+mod volume;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,9 +31,10 @@ use crate::resident::Resident;
 use crate::ringing::Ringing;
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 use crate::ssd::{Opened, Ssd};
-use crate::store::StoreMemory;
+use crate::store::{Extent, StoreMemory};
 use arrays::Arrays;
 use recall::Recall;
+use volume::OnVolume;
 
 /// Commands that the SSDs completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,7 @@ pub struct Session {
     status: Mutex<Buffer>,
     buffers: Mutex<Vec<Arc<Buffer>>>,
     arrays: Mutex<Arrays>,
+    volume: Option<OnVolume>,
     /// Whether kernels may have written since the last flush.
     may_be_dirty: AtomicBool,
 }
@@ -80,7 +83,13 @@ impl Session {
     /// The configuration, the GPU, a media file, the memory, or a controller.
     pub fn open(config: Configuration, ptx: &str) -> Result<Self, Error> {
         config.check()?;
-        let (runner, lanes) = match config.target {
+        let (runner, lanes) = Self::runner_of(&config, ptx)?;
+        Self::open_on(runner, config, lanes)
+    }
+
+    /// Where kernels run, and how many lanes at a time.
+    fn runner_of(config: &Configuration, ptx: &str) -> Result<(Runner, u64), Error> {
+        Ok(match config.target {
             Target::Threads { lanes } => {
                 (Runner::Threads(ThreadsRunner::new(lanes)), u64::from(lanes))
             }
@@ -92,8 +101,7 @@ impl Session {
                 let runner = CudaRunner::open(gpu, &[&kernels::of_sessions(), ptx], reserved)?;
                 (Runner::Cuda(runner), u64::MAX)
             }
-        };
-        Self::open_on(runner, config, lanes)
+        })
     }
 
     /// As [`Session::open`], on host threads with random interleaving: for tests.
@@ -123,12 +131,23 @@ impl Session {
         lanes: u64,
         opened: Opened,
     ) -> Result<Self, Error> {
+        Self::on(runner, config, lanes, opened, None)
+    }
+
+    /// A session whose store has `extent`, or all of the SSDs.
+    fn on(
+        runner: Runner,
+        config: Configuration,
+        lanes: u64,
+        opened: Opened,
+        extent: Option<Extent>,
+    ) -> Result<Self, Error> {
         let Opened {
             ssds,
             serving,
             new_files,
         } = opened;
-        let store = StoreMemory::build(&runner, &config, &ssds, lanes)?;
+        let store = StoreMemory::build(&runner, &config, &ssds, lanes, extent)?;
         let resident = match config.target {
             Target::Threads { .. } => None,
             Target::Cuda { .. } if config.ssd.emulated().is_none() => None,
@@ -158,6 +177,7 @@ impl Session {
             status: Mutex::new(status),
             buffers: Mutex::default(),
             arrays: Mutex::default(),
+            volume: None,
             may_be_dirty: AtomicBool::new(false),
         })
     }
@@ -348,7 +368,7 @@ impl Session {
         let shift = self.ssds[place.ssd as usize].lba_shift;
         Some((
             place.ssd,
-            (place.line * u64::from(self.config.line_bytes)) >> shift,
+            (self.store.start + place.line * u64::from(self.config.line_bytes)) >> shift,
         ))
     }
 

@@ -25,6 +25,7 @@ use crate::config::{Configuration, SsdSource};
 use crate::runner::Runner;
 pub(crate) use emulated::Emulated;
 use emulated::NewFiles;
+pub(crate) use outside::only_namespace;
 pub use serve::SsdServer;
 pub(crate) use socket::Process;
 
@@ -210,7 +211,7 @@ impl Driver<'_> {
 }
 
 /// Brings a controller up that grants `queues` queue pairs. Its admin queue is being served.
-fn bring_up(
+pub(crate) fn bring_up(
     backing: &Arc<dyn Backing>,
     allocate: fn(usize) -> Result<Buffer, Error>,
     queues: u32,
@@ -229,7 +230,7 @@ fn bring_up(
 }
 
 /// Memory of one queue pair that the CPU submits to.
-struct QueueBuffers {
+pub(crate) struct QueueBuffers {
     shared: Buffer,
     private: Buffer,
 }
@@ -239,7 +240,7 @@ const FLAGS: usize = 256;
 
 impl QueueBuffers {
     /// Shares `shared` with the controller; the rest is on the heap.
-    fn new(shared: Buffer) -> Result<Self, Error> {
+    pub(crate) fn new(shared: Buffer) -> Result<Self, Error> {
         let private = FLAGS + QUEUE_PRIVATE_WORDS as usize * 8;
         Ok(Self {
             shared,

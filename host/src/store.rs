@@ -29,6 +29,8 @@ const BOUNCE_BYTES: u64 = 256 << 20;
 pub(crate) struct StoreMemory {
     pub(crate) desc: StoreDesc,
     pub(crate) lines: u64,
+    /// Where it begins on each SSD. Bytes.
+    pub(crate) start: u64,
     description: Buffer,
     errors: Buffer,
     abort: Buffer,
@@ -38,6 +40,14 @@ pub(crate) struct StoreMemory {
     /// What lets kernels ring; it ends before the SSDs do.
     pub(crate) ringing: Ringing,
     _owned: Vec<Buffer>,
+}
+
+/// The part of the SSDs that a store has.
+pub(crate) struct Extent {
+    /// Where it begins on each of them. Bytes: a multiple of every line.
+    pub(crate) start: u64,
+    /// Bytes of all together.
+    pub(crate) bytes: u64,
 }
 
 /// Allocates and maps; collects what has to live as long as the store.
@@ -55,6 +65,7 @@ impl StoreMemory {
         config: &Configuration,
         ssds: &[Ssd],
         lanes: u64,
+        extent: Option<Extent>,
     ) -> Result<Self, Error> {
         let shape = Shape::new(config.depth, config.in_flight)
             .map_err(|error| Error::Configuration(error.to_string()))?;
@@ -72,9 +83,12 @@ impl StoreMemory {
             ssds: NonZeroU32::new(config.ssds).ok_or_else(no_ssd)?,
             layout: config.layout,
         };
-        let bytes_per_ssd = ssds_bytes(builder.ssds);
-        let lines = map.capacity(bytes_per_ssd / u64::from(config.line_bytes));
-        let ssd_table = builder.ssd_table()?;
+        let line_bytes = u64::from(config.line_bytes);
+        let (start, lines) = match extent {
+            None => (0, map.capacity(ssds_bytes(builder.ssds) / line_bytes)),
+            Some(extent) => (extent.start, extent.bytes / line_bytes),
+        };
+        let ssd_table = builder.ssd_table(start)?;
         let table = builder.table(config, lines)?;
         let (slots, staging) = builder.slots()?;
         // For each lane one of either share, so that no lane waits for another's, within bounds.
@@ -114,6 +128,7 @@ impl StoreMemory {
         Ok(Self {
             desc,
             lines,
+            start,
             description,
             errors,
             abort,
@@ -258,13 +273,13 @@ impl Builder<'_> {
         Ok(self.keep(len * 8)?.cells(0, len))
     }
 
-    fn ssd_table(&mut self) -> Result<u64, Error> {
+    fn ssd_table(&mut self, start: u64) -> Result<u64, Error> {
         let ssds = self.ssds;
         let size = size_of::<SsdDesc>();
         let buffer = self.keep((size * ssds.len()) as u64)?;
         for (index, ssd) in ssds.iter().enumerate() {
             let desc = SsdDesc {
-                first_lba: 0,
+                first_lba: start >> ssd.lba_shift,
                 nsid: ssd.nsid,
                 lba_shift: ssd.lba_shift,
             };

@@ -1,10 +1,10 @@
-//! The project's commands: `cargo xtask setup | build | test | bench | size | doctor | bind |
-//! unbind | tidy | ci`.
+//! The project's commands: `cargo xtask setup | build | test | bench | size | flash | ls | verify |
+//! extract | doctor | bind | unbind | tidy | ci`.
 //!
 //! One file per task. This crate depends on no other crate of the workspace and does its work
 //! by calling cargo, so that it compiles in seconds and runs when the rest does not build.
-//! Every task runs from the repository's root, except `bench`, whose file arguments are the
-//! caller's.
+//! Every task runs from the repository's root, except those whose file arguments are the caller's:
+//! `bench`, `flash`, `ls`, `verify` and `extract`.
 
 mod bench;
 mod build;
@@ -25,6 +25,7 @@ mod test;
 mod tidy;
 mod toolchain;
 mod tsan;
+mod volumes;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -49,16 +50,22 @@ enum Task {
     Test(test::Args),
     /// Run an experiment; every argument goes to warpstore-bench (try `bench --help`)
     #[command(disable_help_flag = true)]
-    Bench {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    Bench(Passed),
     /// Say how many SSDs and how much in flight a rate of reads takes (try `size --help`)
     #[command(disable_help_flag = true)]
-    Size {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    Size(Passed),
+    /// Write a volume from files; every argument goes to warpstore-flash (try `flash --help`)
+    #[command(disable_help_flag = true)]
+    Flash(Passed),
+    /// Say what a volume holds
+    #[command(disable_help_flag = true)]
+    Ls(Passed),
+    /// Read a volume and compare it with its checksums
+    #[command(disable_help_flag = true)]
+    Verify(Passed),
+    /// Copy arrays of a volume to files
+    #[command(disable_help_flag = true)]
+    Extract(Passed),
     /// Say what this machine offers and what to do about the rest
     Doctor(doctor::Args),
     /// Take a free SSD from the kernel, for VFIO (as root)
@@ -71,13 +78,24 @@ enum Task {
     Ci,
 }
 
+/// Arguments of a program that xtask only starts.
+#[derive(clap::Args)]
+struct Passed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Setup => setup::run(),
         Task::Build(args) => build::run(&args),
         Task::Test(args) => test::run(&args),
-        Task::Bench { args } => bench::run(&args),
-        Task::Size { args } => bench::size(&args),
+        Task::Bench(passed) => bench::run(&passed.args),
+        Task::Size(passed) => bench::size(&passed.args),
+        Task::Flash(passed) => volumes::run("flash", &passed.args),
+        Task::Ls(passed) => volumes::run("ls", &passed.args),
+        Task::Verify(passed) => volumes::run("verify", &passed.args),
+        Task::Extract(passed) => volumes::run("extract", &passed.args),
         Task::Doctor(args) => doctor::run(&args),
         Task::Bind(args) => ssd::bind::bind(&args),
         Task::Unbind(args) => ssd::bind::unbind(&args),

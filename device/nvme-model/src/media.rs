@@ -1,30 +1,17 @@
 //! What the blocks of an emulated SSD are kept in.
-//!
-//! A media file holds the blocks byte for byte from offset 0 on, and behind them one 4096-byte
-//! trailer that says that the file is ours:
-//!
-//! | bytes | content |
-//! |---|---|
-//! | 0..16 | `warpstore media` and a zero byte |
-//! | 16..20 | format version, 1 |
-//! | 24..32 | length of the media in bytes |
-//! | 32..52 | serial number of the controller, padded with spaces |
 #![allow(unsafe_code, reason = "mapping a file")]
 // UNSAFETY: calls of mmap; mappings are only accessed by address, through `Span`.
 
-use std::fs::{File, OpenOptions};
+mod file;
+
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use memmap2::{MmapMut, MmapOptions};
-use rustix::fs::FallocateFlags;
 
 use crate::memory::Span;
-
-const MAGIC: &[u8; 16] = b"warpstore media\0";
-const VERSION: u32 = 1;
-const TRAILER: u64 = 4096;
+pub use file::MediaFile;
 
 /// Where the blocks of a controller are.
 #[derive(Debug)]
@@ -88,6 +75,23 @@ pub enum MediaError {
     },
 }
 
+impl MediaError {
+    /// What an operation on `path` says when it fails.
+    fn file(
+        path: &Path,
+        action: &'static str,
+        advice: &'static str,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File {
+            path,
+            action,
+            source,
+            advice,
+        }
+    }
+}
+
 impl Media {
     /// No media: commands succeed and move no data, so a reader's buffer keeps what it held and
     /// its content cannot be verified.
@@ -118,9 +122,7 @@ impl Media {
         }
     }
 
-    /// A file that keeps the blocks, created with `bytes` bytes of zeros if it does not exist or
-    /// is empty. All of its space is allocated up front, so a full disk shows here and not as a
-    /// fault in the middle of a write. With `overwrite` any content becomes zeros.
+    /// A file that keeps the blocks; see [`MediaFile::open_or_create`].
     ///
     /// # Errors
     /// [`MediaError`], naming the file. Without `overwrite` a file of other origin is refused.
@@ -130,47 +132,24 @@ impl Media {
         serial: &str,
         overwrite: bool,
     ) -> Result<Self, MediaError> {
-        let fail = |action, advice| {
-            move |source| MediaError::File {
+        let opened = MediaFile::open_or_create(path, bytes, serial, overwrite)?;
+        if opened.bytes < bytes {
+            return Err(MediaError::TooSmall {
                 path: path.to_owned(),
-                action,
-                source,
-                advice,
-            }
-        };
-        let existed = path.exists();
-        let open = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        let file = open.map_err(fail(
-            "cannot open it for writing",
-            "name a regular file in a folder that you may write",
-        ))?;
-        let metadata = file
-            .metadata()
-            .map_err(fail("cannot read its size", "name a regular file"))?;
-        let fresh = overwrite || metadata.len() == 0;
-        if !fresh {
-            check_trailer(path, &file, metadata.len(), bytes)?;
-        } else if let Err(source) = lay_out(&file, metadata.len(), bytes, serial) {
-            if !existed {
-                // Best effort: the error to report is the first one.
-                let _ = std::fs::remove_file(path);
-            }
-            return Err(fail(
-                "cannot allocate its space",
-                "free some space or ask for fewer blocks",
-            )(source));
+                found: opened.bytes,
+                needed: bytes,
+            });
         }
+        let file = opened.file;
         // SAFETY: the mapping is shared memory that is accessed atomically and by address only.
         // A file that another process truncates would fault; its space is allocated, and
         // truncating a disk in use is as wrong here as with a real one.
         let mapping = unsafe { MmapOptions::new().len(bytes as usize).map_mut(&file) };
-        let mapping =
-            mapping.map_err(fail("cannot map it", "name a file on a local file system"))?;
+        let mapping = mapping.map_err(MediaError::file(
+            path,
+            "cannot map it",
+            "name a file on a local file system",
+        ))?;
         Ok(Self {
             kind: Kind::File { mapping, file },
         })
@@ -241,56 +220,4 @@ impl View {
     pub(crate) fn span(&self) -> Span {
         self.span
     }
-}
-
-/// Sizes the file for `bytes` of media and writes the trailer last, so that a file with a trailer
-/// is complete.
-fn lay_out(file: &File, old: u64, bytes: u64, serial: &str) -> io::Result<()> {
-    let reserve = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes + TRAILER);
-    // Space that is missing shows here, while old content still stands.
-    if let Err(error) = reserve() {
-        // The error to report is the first one.
-        let _ = file.set_len(old);
-        return Err(error.into());
-    }
-    if old != 0 {
-        file.set_len(0)?;
-        reserve()?;
-    }
-    let mut trailer = [0; TRAILER as usize];
-    trailer[..16].copy_from_slice(MAGIC);
-    trailer[16..20].copy_from_slice(&VERSION.to_le_bytes());
-    trailer[24..32].copy_from_slice(&bytes.to_le_bytes());
-    for (to, from) in trailer[32..52]
-        .iter_mut()
-        .zip(serial.bytes().chain(std::iter::repeat(b' ')))
-    {
-        *to = from;
-    }
-    file.write_all_at(&trailer, bytes)?;
-    file.sync_all()
-}
-
-/// Checks that an existing file is ours and large enough.
-fn check_trailer(path: &Path, file: &File, len: u64, bytes: u64) -> Result<(), MediaError> {
-    let foreign = || MediaError::Foreign {
-        path: path.to_owned(),
-    };
-    let held = len.checked_sub(TRAILER).ok_or_else(foreign)?;
-    let mut trailer = [0; 32];
-    file.read_exact_at(&mut trailer, held)
-        .map_err(|_| foreign())?;
-    let (magic, rest) = trailer.split_at(16);
-    let version_is_ours = rest[..4] == VERSION.to_le_bytes();
-    if magic != MAGIC || !version_is_ours || rest[8..16] != held.to_le_bytes() {
-        return Err(foreign());
-    }
-    if held < bytes {
-        return Err(MediaError::TooSmall {
-            path: path.to_owned(),
-            found: held,
-            needed: bytes,
-        });
-    }
-    Ok(())
 }

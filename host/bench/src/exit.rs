@@ -11,6 +11,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use warpstore_terminal::told;
+
 use crate::options::{self, Options, Request, UsageError};
 
 /// Why a run did not end well.
@@ -36,19 +38,6 @@ impl Failure {
             Self::Verification(_) => 3,
         }
     }
-}
-
-/// An error and its causes on one line. A cause that a message above it quotes, in front of its
-/// advice, is not said again.
-fn told(error: &anyhow::Error) -> String {
-    let mut told = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !told.contains(&cause) {
-            told.push_str(": ");
-            told.push_str(&cause);
-        }
-    }
-    told
 }
 
 /// Reads the command line, calls `run` with its options and ends as the table above says.
@@ -82,7 +71,6 @@ pub fn end(done: Result<(), Failure>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::Context;
 
     fn finish_line(line: &str, result: Result<(), Failure>) -> ExitCode {
         finish(line.split_whitespace().map(OsString::from), |_| result)
@@ -114,16 +102,5 @@ mod tests {
         let error = crate::report::save("/dev/full".as_ref(), b"x").unwrap_err();
         let told = Failure::from(anyhow::Error::from(error)).to_string();
         assert_eq!(told.matches("No space left").count(), 1, "{told}");
-    }
-
-    #[test]
-    fn a_failed_run_shows_its_causes_on_one_line() {
-        let error = Err::<(), _>(io::Error::other("disk full"))
-            .context("cannot write out.json")
-            .unwrap_err();
-        assert_eq!(
-            Failure::from(error).to_string(),
-            "cannot write out.json: disk full"
-        );
     }
 }

@@ -5,7 +5,6 @@ pub mod experiments;
 pub mod machine;
 pub mod options;
 mod process;
-pub mod progress;
 pub mod reference;
 pub mod report;
 pub mod serve;

@@ -45,7 +45,7 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value = "512")]
     pub lba: u32,
     /// Bytes of each SSD
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = crate::options::size)]
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = warpstore_terminal::size)]
     pub bytes: u64,
     /// I/O queue pairs of each SSD, one of them for the host's own commands
     #[arg(long, value_name = "N", default_value = "129", value_parser = clap::value_parser!(u16).range(2..))]

@@ -9,8 +9,9 @@ use std::fmt;
 use clap::Parser;
 use comfy_table::{Table, presets::NOTHING};
 use warpstore::device::parts::nvme_queue::Shape;
+use warpstore_terminal::power_of_two;
 
-use crate::options::{Profile, UsageError, power_of_two};
+use crate::options::{Profile, UsageError};
 use crate::report::units::{count, seconds};
 
 /// Entries of a queue pair: the default of `--depth`.

@@ -41,7 +41,10 @@ impl Budget {
     }
 
     /// Checks that a graph of this size fits.
-    pub(super) fn admit(self, vertices: u64, edges: u64) -> Result<(), Reason> {
+    ///
+    /// # Errors
+    /// [`Reason::Memory`].
+    pub fn admit(self, vertices: u64, edges: u64) -> Result<(), Reason> {
         let need = u128::from(vertices) * BYTES_PER_VERTEX + u128::from(edges) * BYTES_PER_EDGE;
         if need <= u128::from(self.bytes) {
             Ok(())

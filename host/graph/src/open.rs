@@ -43,6 +43,19 @@ pub fn open(path: &Path, budget: Budget) -> Result<Graph, GraphError> {
     }
 }
 
+/// Whether [`open`] would take `path` for a graph, by its name or because a `.col` or `.dst` file has it
+/// for its stem.
+pub fn is_graph(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_half = name.ends_with(".col") || name.ends_with(".dst");
+    let has_half = || {
+        [".col", ".dst"]
+            .iter()
+            .any(|end| append(path, end).exists())
+    };
+    Format::of(&name).is_some() || is_half || has_half()
+}
+
 /// How a graph is written that is a single file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

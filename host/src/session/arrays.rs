@@ -4,18 +4,32 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use warpstore_device::{Array, ArrayMut, Element, Layout};
+use warpstore_volume::{ArrayEntry, ElementType};
 use zerocopy::IntoBytes;
 
 use super::Session;
+use super::volume::check_type;
 use crate::Error;
 use crate::ssd::Ssd;
+use crate::volume::VolumeAccess;
 
 /// The arrays that lie on the store.
 #[derive(Default)]
 pub(super) struct Arrays {
     next_line: u64,
-    /// First line, number of elements, size of an element.
-    by_name: BTreeMap<String, (u64, u64, usize)>,
+    by_name: BTreeMap<String, Entry>,
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+struct Entry {
+    first_line: u64,
+    /// Number of elements.
+    len: u64,
+    /// Bytes of an element.
+    size: usize,
+    /// Its type, if a volume tells.
+    element: Option<ElementType>,
 }
 
 impl Session {
@@ -75,7 +89,12 @@ impl Session {
         let first = arrays.next_line;
         load(first)?;
         arrays.next_line += lines;
-        let entry = (first, len, size_of::<T>());
+        let entry = Entry {
+            first_line: first,
+            len,
+            size: size_of::<T>(),
+            element: None,
+        };
         arrays.by_name.insert(name.to_owned(), entry);
         Ok(Array::new(self.store(), &self.store.desc, first, len))
     }
@@ -83,26 +102,55 @@ impl Session {
     /// The array `name`.
     ///
     /// # Errors
-    /// There is none, or its elements have another size.
+    /// There is none; or its elements have another size or, on a volume, another type.
     pub fn array<T: Element>(&self, name: &str) -> Result<Array<T>, Error> {
-        let arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
-        match arrays.by_name.get(name) {
-            Some(&(first, len, size)) if size == size_of::<T>() => {
-                Ok(Array::new(self.store(), &self.store.desc, first, len))
-            }
-            Some((_, _, size)) => Err(Error::Configuration(format!(
-                "array {name:?} has elements of {size} bytes, not {}",
-                size_of::<T>()
-            ))),
-            None => Err(Error::Configuration(format!("there is no array {name:?}"))),
+        let entry = self.entry(name)?;
+        if let Some(element) = entry.element {
+            check_type::<T>(name, element)?;
         }
+        if entry.size != size_of::<T>() {
+            return Err(Error::Configuration(format!(
+                "array {name:?} has elements of {} bytes, not {}",
+                entry.size,
+                size_of::<T>()
+            )));
+        }
+        let (first, len) = (entry.first_line, entry.len);
+        Ok(Array::new(self.store(), &self.store.desc, first, len))
+    }
+
+    fn entry(&self, name: &str) -> Result<Entry, Error> {
+        let arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = arrays.by_name.get(name).copied();
+        entry.ok_or_else(|| {
+            let names: Vec<&str> = arrays.by_name.keys().map(String::as_str).collect();
+            let names = names.join(", ");
+            Error::Configuration(format!("there is no array {name:?}, of: {names}"))
+        })
+    }
+
+    /// Takes an array of the volume that the session is on. No others can be made then.
+    pub(super) fn adopt(&mut self, array: &ArrayEntry) {
+        let arrays = self
+            .arrays
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        arrays.next_line = self.store.lines;
+        let entry = Entry {
+            first_line: array.offset / u64::from(self.config.line_bytes),
+            len: array.len,
+            size: array.element.bytes() as usize,
+            element: Some(array.element),
+        };
+        arrays.by_name.insert(array.name.clone(), entry);
     }
 
     /// Where SSD `ssd` has a line, in bytes of its namespace, if it has it.
     fn offset_on(&self, ssd: u32, line: u64) -> Option<u64> {
         // Of replicas, each reader has a copy.
         let place = self.store.desc.map.place(line, ssd);
-        (place.ssd == ssd).then(|| place.line * u64::from(self.config.line_bytes))
+        let offset = self.store.start + place.line * u64::from(self.config.line_bytes);
+        (place.ssd == ssd).then_some(offset)
     }
 
     /// The array `name`, to be written too.
@@ -114,8 +162,17 @@ impl Session {
         Ok(ArrayMut::new(self.array(name)?))
     }
 
-    /// Refuses to write replicas, and SSDs that are only read.
+    /// Refuses to write replicas, and SSDs and volumes that are only read.
     pub(super) fn check_writable(&self, what: &str) -> Result<(), Error> {
+        if self
+            .volume
+            .as_ref()
+            .is_some_and(|volume| volume.access == VolumeAccess::ReadOnly)
+        {
+            return Err(Error::Configuration(format!(
+                "{what} is for writing, and the volume was opened for reading only"
+            )));
+        }
         self.ssds.iter().try_for_each(Ssd::check_writable)?;
         if self.config.layout == Layout::Replicate && self.config.ssds > 1 {
             return Err(Error::Configuration(format!(
@@ -135,10 +192,8 @@ impl Session {
     /// As [`Session::array`]; the SSDs have no media; the copy from the GPU fails; or a command does.
     pub fn stored<T: Element>(&self, name: &str) -> Result<Vec<T>, Error> {
         self.array::<T>(name)?;
-        let (first, len, _) = {
-            let arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
-            arrays.by_name[name]
-        };
+        let entry = self.entry(name)?;
+        let (first, len) = (entry.first_line, entry.len);
         let mut elements = vec![T::new_zeroed(); len as usize];
         let line_bytes = self.config.line_bytes as usize;
         // Of replicas, the first has all.

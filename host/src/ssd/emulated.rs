@@ -12,6 +12,8 @@ use std::sync::Arc;
 use driver_vfio::Backing;
 use nvme_model::{Controller as Model, LentDoorbells, Link, Media, Namespace, Serving};
 
+use warpstore_volume::FileMember;
+
 use super::{Medium, Opened, Ssd};
 use crate::Error;
 use crate::buffer::{Buffer, Place};
@@ -122,6 +124,14 @@ impl Emulated {
         let (of, queues) = (session.ssds, session.queues);
         let serial = serial(config, index);
         let media_buffer = |place| runner.allocate(place, config.bytes as usize);
+        let from_file = |path: &Path, overwrite| -> Result<_, Error> {
+            let media = Media::file(path, config.bytes, &serial, overwrite)?;
+            let copy = match runner {
+                Runner::Threads(_) => None,
+                Runner::Cuda(_) => Some(media_buffer(Place::Shared)?),
+            };
+            Ok((media, MediaMemory::Own { copy }))
+        };
         let (media, memory) = match &config.medium {
             config::Medium::None => (Media::none(), MediaMemory::None),
             config::Medium::Near | config::Medium::Host if config.volatile_write_cache => {
@@ -136,13 +146,12 @@ impl Emulated {
             }
             config::Medium::File { path, overwrite } => {
                 let path = member_path(path, index, of);
-                let media = Media::file(&path, config.bytes, &serial, *overwrite)?;
-                let copy = match runner {
-                    Runner::Threads(_) => None,
-                    Runner::Cuda(_) => Some(media_buffer(Place::Shared)?),
-                };
-                (media, MediaMemory::Own { copy })
+                if !overwrite {
+                    check_no_member(&path)?;
+                }
+                from_file(&path, *overwrite)?
             }
+            config::Medium::Files(paths) => from_file(&paths[index as usize], false)?,
         };
         let doorbells = match runner {
             Runner::Threads(_) => None,
@@ -297,6 +306,17 @@ impl Drop for NewFiles {
             // Best effort, and most are not there: the error to report is another one.
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// Refuses a media file that is a member of a volume: arrays of a session would lie over it.
+fn check_no_member(path: &Path) -> Result<(), Error> {
+    match FileMember::holds_volume(path) {
+        false => Ok(()),
+        true => Err(Error::Configuration(format!(
+            "media file {} is a member of a volume; open the volume, or let it be overwritten (--overwrite)",
+            path.display()
+        ))),
     }
 }
 

@@ -98,6 +98,11 @@ fn namespace_of(
     if let Some(nsid) = nsid {
         return Ok(nsid);
     }
+    only_namespace(driver, name)
+}
+
+/// The only namespace of an SSD.
+pub(crate) fn only_namespace(driver: &mut Controller<Enabled>, name: &str) -> Result<u32, Error> {
     match driver.active_namespaces()?[..] {
         [only] => Ok(only),
         ref several => Err(Error::Configuration(format!(

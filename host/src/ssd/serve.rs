@@ -34,6 +34,12 @@ impl SsdServer {
                     let path = emulated::member_path(path, index, of);
                     Media::file(&path, each.bytes, &serial, *overwrite)?
                 }
+                Medium::Files(paths) => {
+                    let path = paths.get(index as usize).ok_or_else(|| {
+                        Error::Configuration(format!("SSD {index} has no media file"))
+                    })?;
+                    Media::file(path, each.bytes, &serial, false)?
+                }
             };
             Ok(user::Ssd {
                 listener,

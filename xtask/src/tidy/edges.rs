@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Problem;
 
 /// Each crate and the workspace crates it may depend on.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("nvme-wire", &[]),
     ("warpstore-simt", &[]),
     ("warpstore-macros", &[]),
@@ -54,6 +54,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "warpstore-device",
             "warpstore-kernels",
             "warpstore-simt",
+            "warpstore-volume",
         ],
     ),
     (
@@ -70,9 +71,24 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "warpstore-graph",
             "warpstore-kernels",
             "warpstore-simt",
+            "warpstore-terminal",
+            "warpstore-volume",
+        ],
+    ),
+    (
+        "warpstore-flash",
+        &[
+            "nvme-model",
+            "warpstore",
+            "warpstore-device",
+            "warpstore-graph",
+            "warpstore-terminal",
+            "warpstore-volume",
         ],
     ),
     ("warpstore-graph", &[]),
+    ("warpstore-terminal", &[]),
+    ("warpstore-volume", &["nvme-model", "warpstore-device"]),
     ("xtask", &[]),
 ];
 

@@ -14,8 +14,8 @@ use super::Finding;
 use super::plan::{Bytes, CacheOf, Needs, Plan};
 use crate::exit::Failure;
 use crate::options::{CacheMode, Runner};
-use crate::progress::Progress;
 use crate::report::{Access, Cache, Outcome, Pattern};
+use warpstore_terminal::Progress;
 
 /// Bytes of the array that fits, by default. That of a GPU is beyond its L2.
 const HOST_SPAN: u64 = 256 << 10;

@@ -10,8 +10,8 @@ use super::plan::{Bytes, Needs, Plan};
 use super::{Finding, uncounted};
 use crate::exit::Failure;
 use crate::options::Runner;
-use crate::progress::Progress;
 use crate::report::{Outcome, Rw};
+use warpstore_terminal::Progress;
 
 /// Lanes by default: many times what the cache holds.
 const HOST_LANES: u32 = 1024;

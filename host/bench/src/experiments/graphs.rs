@@ -10,12 +10,13 @@ use warpstore_kernels::counted::{
 };
 
 use super::plan::{Bytes, Needs, Plan};
+use super::volume::edges_of;
 use super::{Finding, NamedGraph, uncounted};
 use crate::exit::Failure;
 use crate::options::CacheMode;
-use crate::progress::Progress;
 use crate::reference::{self, UNREACHED};
 use crate::report::{Bfs, Cc, Outcome};
+use warpstore_terminal::Progress;
 
 /// A graph on the SSDs of a session.
 struct Stored {
@@ -31,7 +32,7 @@ struct Reads {
 }
 
 impl Stored {
-    /// Opens a session and writes the graph to its SSDs.
+    /// Opens a session and writes the graph to its SSDs, unless it is on a volume there.
     /// Its kernels are `kernels`.
     fn import(plan: &Plan, graph: &NamedGraph, kernels: &[&str]) -> Result<Self, Failure> {
         let edges = graph.graph.edges();
@@ -44,9 +45,11 @@ impl Stored {
             cache: None,
         };
         let session = plan.open(&needs)?;
-        let edges = session
-            .create_array("edges", edges)
-            .map_err(anyhow::Error::from)?;
+        let edges = match &plan.options.array {
+            Some(name) => session.array(&edges_of(name)),
+            None => session.create_array("edges", edges),
+        };
+        let edges = edges.map_err(anyhow::Error::from)?;
         let offsets = session
             .upload(graph.graph.offsets())
             .map_err(anyhow::Error::from)?;

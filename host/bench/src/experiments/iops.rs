@@ -9,8 +9,8 @@ use super::Finding;
 use super::plan::{Bytes, Needs, Plan};
 use crate::exit::Failure;
 use crate::options::{Media, Runner};
-use crate::progress::Progress;
 use crate::report::{Iops, Latency, Limit, Outcome};
+use warpstore_terminal::Progress;
 
 /// Lanes, and so commands in flight, by default.
 const HOST_IN_FLIGHT: u32 = 256;

@@ -6,6 +6,7 @@ mod graphs;
 mod iops;
 mod plan;
 mod rw;
+mod volume;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,10 +17,10 @@ use warpstore_graph::{Budget, Graph};
 use crate::exit::Failure;
 use crate::machine::Machine;
 use crate::options::{Experiment, Options};
-use crate::progress::Progress;
 use crate::report::{self, Failed, Outcome, Report, SCHEMA};
 use plan::Plan;
 pub(crate) use plan::passing_faults;
+use warpstore_terminal::Progress;
 
 /// The graph of the main job.
 const SHIPPED_GRAPH: &str = "tests/data/email-enron.el.gz";
@@ -47,6 +48,18 @@ pub(crate) fn uncounted(experiment: &str, failed: Option<Failed>) -> Option<Stri
 /// # Errors
 /// A wrong combination, a file or machine that is not as it must be, or a wrong result.
 pub fn run(options: &Options) -> Result<(), Failure> {
+    if let (Some(members), Some(array)) = (&options.volume, &options.array) {
+        let (options, graph) = volume::read(options, members, array)?;
+        return run_on(&options, || Ok(graph));
+    }
+    run_on(options, || graph_of(options))
+}
+
+/// The same with a graph, if there is need of one.
+fn run_on(
+    options: &Options,
+    graph: impl FnOnce() -> Result<NamedGraph, Failure>,
+) -> Result<(), Failure> {
     let plan = Plan::make(options)?;
     let mut findings = Vec::new();
     match options.experiment {
@@ -54,11 +67,11 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         Some(Experiment::Cache) => findings.extend(cache::run(&plan)?),
         Some(Experiment::Rw) => findings.push(rw::run(&plan)?),
         Some(Experiment::Crowd) => findings.push(crowd::run(&plan)?),
-        Some(Experiment::Bfs) => findings.push(graphs::bfs(&plan, &graph_of(options)?)?),
-        Some(Experiment::Cc) => findings.push(graphs::cc(&plan, &graph_of(options)?)?),
+        Some(Experiment::Bfs) => findings.push(graphs::bfs(&plan, &graph()?)?),
+        Some(Experiment::Cc) => findings.push(graphs::cc(&plan, &graph()?)?),
         None => {
             findings.push(iops::run(&plan)?);
-            let graph = graph_of(options)?;
+            let graph = graph()?;
             findings.push(graphs::bfs(&plan, &graph)?);
             findings.push(graphs::cc(&plan, &graph)?);
         }

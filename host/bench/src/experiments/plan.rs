@@ -9,7 +9,7 @@ use warpstore::device::launch::Kernel;
 use warpstore::device::parts::nvme_wire::Status;
 use warpstore::{
     BlocksConfig, Configuration, CudaRunner, Fault, Faults, LaunchConfig, Medium, Profile, Rule,
-    Session, SsdConfig, SsdSource, Target, VfioConfig, When, kernels_ptx,
+    Session, SsdConfig, SsdSource, Target, VfioConfig, VolumeAccess, When, kernels_ptx,
 };
 
 use crate::exit::Failure;
@@ -250,7 +250,13 @@ impl<'a> Plan<'a> {
             Runner::Threads => String::new(),
             Runner::Cuda => kernels_ptx(needs.kernels),
         };
-        Ok(Session::open(configuration, &ptx).map_err(anyhow::Error::from)?)
+        let opened = match &options.volume {
+            Some(members) => {
+                Session::open_volume(configuration, members, VolumeAccess::ReadOnly, &ptx)
+            }
+            None => Session::open(configuration, &ptx),
+        };
+        Ok(opened.map_err(anyhow::Error::from)?)
     }
 
     /// How kernels ring.
@@ -325,7 +331,7 @@ impl<'a> Plan<'a> {
         match &self.options.ssd {
             Ssd::Model(model) => model.media != Some(Media::None),
             Ssd::Process(_) | Ssd::Socket(_) => true,
-            Ssd::Vfio(_) => !self.options.yes_destroy.is_empty(),
+            Ssd::Vfio(_) => !self.options.yes_destroy.is_empty() || self.options.volume.is_some(),
         }
     }
 

@@ -9,8 +9,8 @@ use super::plan::{Bytes, Needs, Plan};
 use super::{Finding, uncounted};
 use crate::exit::Failure;
 use crate::options::{CacheMode, Media, Runner};
-use crate::progress::Progress;
 use crate::report::{Outcome, Rw};
+use warpstore_terminal::Progress;
 
 /// Bytes of both arrays by default.
 const HOST_BYTES: u64 = 1 << 20;

@@ -15,6 +15,7 @@ impl Options {
         self.check_sizes()?;
         self.check_media()?;
         self.check_real()?;
+        self.check_volume()?;
         self.check_layout()?;
         self.check_cache_mode()?;
         if let Some(runner) = self.runner {
@@ -106,7 +107,8 @@ impl Options {
         };
         let mode = (mode != CacheMode::Optimistic).then(|| mode.to_string());
         let graph = self.graph.as_ref().map(|file| file.display().to_string());
-        let scopes: [(_, Option<String>, &[Experiment]); 10] = [
+        let volume = self.volume.as_ref().map(ToString::to_string);
+        let scopes: [(_, Option<String>, &[Experiment]); 11] = [
             ("--cache-mode", mode, modes),
             ("--cache", shown(self.cache), &[Bfs, Cc, Rw, Crowd]),
             (
@@ -115,6 +117,7 @@ impl Options {
                 &[Bfs, Cc, Rw, Crowd],
             ),
             ("--graph", graph, &[Bfs, Cc]),
+            ("--volume", volume, &[Bfs, Cc]),
             ("--source", shown(self.source), &[Bfs]),
             (
                 "--fail-one-in",
@@ -141,6 +144,10 @@ impl Options {
 
     /// The main job begins with `iops`, which repeats nothing.
     fn check_main_job(&self) -> Result<(), UsageError> {
+        if let Some(members) = &self.volume {
+            let reason = "it is for bfs and cc only; name one of them";
+            return Err(UsageError::new("--volume", members, reason));
+        }
         match self.fail_one_in {
             Some(count) => Err(UsageError::new(
                 "--fail-one-in",
@@ -332,6 +339,19 @@ impl Options {
                 "only iops does without writing; with --yes-destroy SERIAL all that is on the SSD may be \
                  lost",
             ),
+        }
+    }
+
+    /// A volume says itself which SSDs it is on.
+    fn check_volume(&self) -> Result<(), UsageError> {
+        match (&self.volume, &self.ssd) {
+            (None, _) => Ok(()),
+            (Some(_), Ssd::Model(model)) if model.media.is_none() => Ok(()),
+            (Some(_), ssd) => Err(UsageError::new(
+                "--ssd",
+                ssd,
+                "--volume names the SSDs or media files; of emulated SSDs say the profile alone",
+            )),
         }
     }
 

@@ -6,8 +6,6 @@
 
 mod check;
 mod ssd;
-mod usage;
-mod value;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,12 +14,11 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
-use warpstore::{Configuration, Protocol, device};
+use warpstore::{Configuration, MemberNames, Protocol, device};
 
 pub use ssd::{Media, Model, Process, Profile, Ssd};
-pub use usage::UsageError;
-use value::{number, seconds, within};
-pub(crate) use value::{power_of_two, size};
+pub use warpstore_terminal::UsageError;
+use warpstore_terminal::{number, power_of_two, seconds, size, within};
 
 /// Largest number of lanes, of all warps together.
 const MAX_THREADS: u32 = 1 << 22;
@@ -190,6 +187,17 @@ pub struct Options {
     /// bfs, cc: a graph, .el, .el.gz, .mtx or a .col with its .dst [default: the shipped e-mail graph]
     #[arg(long, value_name = "FILE")]
     pub graph: Option<PathBuf>,
+    /// bfs, cc: the volume that has the graph: file:PATH or vfio:SERIAL, several with commas between
+    #[arg(
+        long,
+        value_name = "MEMBERS",
+        requires = "array",
+        conflicts_with_all = ["graph", "ssds", "layout", "stripe", "overwrite", "yes_destroy"]
+    )]
+    pub volume: Option<MemberNames>,
+    /// bfs, cc: what the graph is called on the volume
+    #[arg(long, value_name = "NAME", requires = "volume")]
+    pub array: Option<String>,
     /// bfs: where to start [default: 0]
     #[arg(long, value_name = "VERTEX", value_parser = number)]
     pub source: Option<u64>,

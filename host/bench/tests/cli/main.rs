@@ -9,6 +9,7 @@ mod processes;
 mod refusals;
 mod reports;
 mod sizes;
+mod volumes;
 
 use std::fs::{self, File};
 use std::io::Write;

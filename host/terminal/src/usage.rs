@@ -45,6 +45,9 @@ impl From<clap::Error> for UsageError {
                 prior if prior == option => format!("{option} is given twice; give it once"),
                 prior => format!("{option} and {prior} say the same thing in two ways; give one"),
             },
+            ErrorKind::MissingRequiredArgument => {
+                format!("{option} is missing; --help tells what is needed")
+            }
             ErrorKind::TooManyValues => format!("{option} takes no value, and {value} is one"),
             ErrorKind::InvalidUtf8 => {
                 "a word of the command line is not UTF-8; type it anew".to_owned()
@@ -62,15 +65,14 @@ impl From<clap::Error> for UsageError {
     }
 }
 
-/// The name of an option, without the placeholder of its value.
+/// The name of an option, without the placeholder of its value; that of a word without an option, as
+/// `[EXPERIMENT]` or `<SOURCE>...`, in small letters.
 fn option(error: &clap::Error, kind: ContextKind) -> String {
-    match text(error, kind) {
-        name if name.starts_with('[') => "experiment".to_owned(),
-        name => name
-            .split_whitespace()
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+    let text = text(error, kind);
+    let name = text.split_whitespace().next().unwrap_or_default();
+    match name.strip_prefix(['[', '<']) {
+        Some(word) => word.trim_end_matches(['.', ']', '>']).to_lowercase(),
+        None => name.to_owned(),
     }
 }
 

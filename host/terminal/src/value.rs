@@ -8,7 +8,7 @@ use std::time::Duration;
 const MAX_SECONDS: f64 = 86_400.0;
 
 /// A whole number from `low` to `high`.
-pub(super) fn within<T: FromStr + PartialOrd + Display + Copy>(
+pub fn within<T: FromStr + PartialOrd + Display + Copy>(
     low: T,
     high: T,
 ) -> impl Fn(&str) -> Result<T, String> + Clone {
@@ -22,12 +22,12 @@ pub(super) fn within<T: FromStr + PartialOrd + Display + Copy>(
 }
 
 /// Any whole number of 64 bits.
-pub(super) fn number(text: &str) -> Result<u64, String> {
+pub fn number(text: &str) -> Result<u64, String> {
     within(0, u64::MAX)(text)
 }
 
 /// A size that is a power of two from `low` to `high`.
-pub(crate) fn power_of_two(low: u64, high: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
+pub fn power_of_two(low: u64, high: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
     move |text| {
         let value =
             bytes(text).filter(|value| value.is_power_of_two() && (low..=high).contains(value));
@@ -36,7 +36,7 @@ pub(crate) fn power_of_two(low: u64, high: u64) -> impl Fn(&str) -> Result<u64, 
 }
 
 /// A size in bytes, at least 1.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let value = bytes(text).filter(|&value| value > 0);
     value.ok_or_else(|| "it must be a number of bytes, such as 65536, 64K or 8G".to_owned())
 }
@@ -56,7 +56,7 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 /// A time in seconds, fractions allowed.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let value = text
         .parse::<f64>()
         .ok()

@@ -1,0 +1,146 @@
+//! Media files: the blocks byte for byte from offset 0 on, and behind them one 4096-byte trailer
+//! that says that the file is ours.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0..16 | `warpstore media` and a zero byte |
+//! | 16..20 | format version, 1 |
+//! | 24..32 | length of the media in bytes |
+//! | 32..52 | serial number of the controller, padded with spaces |
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::FallocateFlags;
+
+use super::MediaError;
+
+const MAGIC: &[u8; 16] = b"warpstore media\0";
+const VERSION: u32 = 1;
+const TRAILER: u64 = 4096;
+
+/// An open media file.
+#[derive(Debug)]
+pub struct MediaFile {
+    /// The file; its first [`MediaFile::bytes`] bytes are the media.
+    pub file: File,
+    /// Bytes of media.
+    pub bytes: u64,
+}
+
+impl MediaFile {
+    /// Opens a media file that is there.
+    ///
+    /// # Errors
+    /// [`MediaError::File`] if it cannot be opened, [`MediaError::Foreign`] if it is not one of ours.
+    pub fn open(path: &Path, for_writing: bool) -> Result<Self, MediaError> {
+        let file = OpenOptions::new().read(true).write(for_writing).open(path);
+        let file = file.map_err(MediaError::file(
+            path,
+            "cannot open it",
+            "name a media file that you may use",
+        ))?;
+        let bytes = held(path, &file, len_of(path, &file)?)?;
+        Ok(Self { file, bytes })
+    }
+
+    /// Opens the file, or creates it with `bytes` bytes of zeros if it does not exist or is empty. All
+    /// of its space is allocated up front, so a full disk shows here and not as a fault in the middle
+    /// of a write. With `overwrite` any content becomes zeros.
+    ///
+    /// # Errors
+    /// As [`MediaFile::open`]. Nothing has been written then, and a file that was created has been
+    /// removed.
+    pub fn open_or_create(
+        path: &Path,
+        bytes: u64,
+        serial: &str,
+        overwrite: bool,
+    ) -> Result<Self, MediaError> {
+        let existed = path.exists();
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        let file = open.map_err(MediaError::file(
+            path,
+            "cannot open it for writing",
+            "name a regular file in a folder that you may write",
+        ))?;
+        let len = len_of(path, &file)?;
+        if len != 0 && !overwrite {
+            let bytes = held(path, &file, len)?;
+            return Ok(Self { file, bytes });
+        }
+        if let Err(source) = lay_out(&file, len, bytes, serial) {
+            if !existed {
+                // Best effort: the error to report is the first one.
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(MediaError::file(
+                path,
+                "cannot allocate its space",
+                "free some space or ask for fewer blocks",
+            )(source));
+        }
+        Ok(Self { file, bytes })
+    }
+}
+
+fn len_of(path: &Path, file: &File) -> Result<u64, MediaError> {
+    let metadata = file.metadata().map_err(MediaError::file(
+        path,
+        "cannot read its size",
+        "name a regular file",
+    ))?;
+    Ok(metadata.len())
+}
+
+/// Sizes the file for `bytes` of media and writes the trailer last, so that a file with a trailer
+/// is complete.
+fn lay_out(file: &File, old: u64, bytes: u64, serial: &str) -> io::Result<()> {
+    let reserve = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes + TRAILER);
+    // Space that is missing shows here, while old content still stands.
+    if let Err(error) = reserve() {
+        // The error to report is the first one.
+        let _ = file.set_len(old);
+        return Err(error.into());
+    }
+    if old != 0 {
+        file.set_len(0)?;
+        reserve()?;
+    }
+    let mut trailer = [0; TRAILER as usize];
+    trailer[..16].copy_from_slice(MAGIC);
+    trailer[16..20].copy_from_slice(&VERSION.to_le_bytes());
+    trailer[24..32].copy_from_slice(&bytes.to_le_bytes());
+    for (to, from) in trailer[32..52]
+        .iter_mut()
+        .zip(serial.bytes().chain(std::iter::repeat(b' ')))
+    {
+        *to = from;
+    }
+    file.write_all_at(&trailer, bytes)?;
+    file.sync_all()
+}
+
+/// Bytes of media in a file of this length, if its trailer is ours.
+fn held(path: &Path, file: &File, len: u64) -> Result<u64, MediaError> {
+    let foreign = || MediaError::Foreign {
+        path: path.to_owned(),
+    };
+    let held = len.checked_sub(TRAILER).ok_or_else(foreign)?;
+    let mut trailer = [0; 32];
+    file.read_exact_at(&mut trailer, held)
+        .map_err(|_| foreign())?;
+    let (magic, rest) = trailer.split_at(16);
+    let version_is_ours = rest[..4] == VERSION.to_le_bytes();
+    if magic != MAGIC || !version_is_ours || rest[8..16] != held.to_le_bytes() {
+        return Err(foreign());
+    }
+    Ok(held)
+}

@@ -1,0 +1,116 @@
+//! The members that a user names, opened or to be made.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use nvme_model::{MediaError, MediaFile};
+use warpstore::VolumeAccess;
+use warpstore_terminal::UsageError;
+use warpstore_volume::{BlankMember, Error, FileMember, Found, Member, MemberName, Members};
+
+use crate::options::Flash;
+
+/// What a flash writes to: members that are there, and in place of files that are not, blank ones.
+pub struct Destination {
+    /// All of them, in order.
+    pub members: Members,
+    /// The files that are to be made, with their places among the members.
+    new: Vec<(usize, PathBuf)>,
+    bytes: u64,
+}
+
+impl Destination {
+    /// Opens what is there. A new file will have `bytes` bytes.
+    pub fn open(options: &Flash, bytes: u64) -> Result<Self> {
+        let names: Vec<&MemberName> = options.to.iter().collect();
+        for named in &options.yes_destroy {
+            if !names.iter().any(|name| is_called(&name.to_string(), named)) {
+                let reason = "it is no member that --to names";
+                return Err(UsageError::new("--yes-destroy", named, reason).into());
+            }
+        }
+        let mut members: Vec<Box<dyn Member>> = Vec::new();
+        let mut new = Vec::new();
+        let access = match options.dry_run {
+            true => VolumeAccess::ReadOnly,
+            false => VolumeAccess::ReadWrite,
+        };
+        for name in names {
+            if let MemberName::File(path) = name
+                && is_to_be_made(path, may_destroy(options, &name.to_string()))?
+            {
+                new.push((members.len(), path.clone()));
+                members.push(Box::new(BlankMember::new(path, bytes)));
+                continue;
+            }
+            members.push(warpstore::open_member(name, access)?);
+        }
+        if let (Some(size), true) = (options.size, new.is_empty()) {
+            let reason = "it is for media files that are made, and all members are there";
+            return Err(UsageError::new("--size", size, reason).into());
+        }
+        let members = Members::new(members)?;
+        Ok(Self {
+            members,
+            new,
+            bytes,
+        })
+    }
+
+    /// The files that are to be made.
+    pub fn new_files(&self) -> impl Iterator<Item = &Path> {
+        self.new.iter().map(|(_, path)| path.as_path())
+    }
+
+    /// Bytes of each of them.
+    pub fn new_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Makes the files.
+    pub fn make(mut self, options: &Flash) -> Result<Members> {
+        for (index, path) in self.new {
+            let overwrite = may_destroy(options, &FileMember::name_of(&path));
+            let member = FileMember::create(&path, self.bytes, overwrite)?;
+            self.members.replace(index, Box::new(member));
+        }
+        Ok(self.members)
+    }
+}
+
+/// Whether the user said that what is on this member may be lost.
+pub fn may_destroy(options: &Flash, member: &str) -> bool {
+    let mut named = options.yes_destroy.iter();
+    named.any(|named| is_called(member, named))
+}
+
+/// A member is called by its whole name, or by its path or serial number.
+fn is_called(member: &str, named: &str) -> bool {
+    member == named
+        || member
+            .split_once(':')
+            .is_some_and(|(_, name)| name == named)
+}
+
+/// Whether a media file is to be made: there is none, or it is empty, or it is none and may be lost.
+fn is_to_be_made(path: &Path, overwrite: bool) -> Result<bool> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => bail!(
+            "{} is not a regular file; name a media file that is there or shall be made",
+            path.display()
+        ),
+        Ok(metadata) if metadata.len() > 0 => {}
+        _ => return Ok(true),
+    }
+    match MediaFile::open(path, false) {
+        Ok(_) => Ok(false),
+        Err(MediaError::Foreign { .. }) if overwrite => Ok(true),
+        Err(MediaError::Foreign { .. }) => Err(Error::InTheWay {
+            member: FileMember::name_of(path),
+            found: Found::Data,
+        }
+        .into()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,92 @@
+//! CSV files with a line of names: each column an array.
+//!
+//! The file is read once to count its rows and, where nobody said them, to find the types: i64 where
+//! all values are whole numbers, f64 where all are numbers. Then once for each column.
+
+use std::fs::File;
+use std::io::Seek;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use arrow_csv::ReaderBuilder;
+use arrow_csv::reader::Format;
+use arrow_schema::{DataType, Field, Schema};
+use warpstore_terminal::Progress;
+use warpstore_volume::ElementType;
+
+use super::Input;
+use super::columns::{BATCH_ROWS, Batches, inputs, no_column};
+use crate::options::SourceName;
+
+pub(super) fn open(source: &SourceName) -> Result<Vec<Input>> {
+    let path = &source.file;
+    let progress = Progress::begin(format!("count the rows of {}", path.display()), 0);
+    let mut file = open_file(path)?;
+    let (schema, rows) = format()
+        .infer_schema(&mut file, None)
+        .with_context(|| path.display().to_string())?;
+    progress.end(&format!("{rows} rows"));
+    file.rewind()?;
+    let schema = Arc::new(with_types(source, &schema)?);
+    inputs(source, &schema, rows as u64, |index| {
+        read(path, &schema, index)
+    })
+}
+
+fn format() -> Format {
+    Format::default().with_header(true)
+}
+
+fn open_file(path: &Path) -> Result<File> {
+    File::open(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Begins to read one column.
+fn read(path: &Path, schema: &Arc<Schema>, index: usize) -> Result<Batches> {
+    let reader = ReaderBuilder::new(Arc::clone(schema))
+        .with_format(format())
+        .with_projection(vec![index])
+        .with_batch_size(BATCH_ROWS)
+        .build(open_file(path)?)?;
+    Ok(Box::new(reader))
+}
+
+/// The schema with the type that the source says for its column.
+fn with_types(source: &SourceName, schema: &Schema) -> Result<Schema> {
+    let Some(element) = source.element else {
+        return Ok(schema.clone());
+    };
+    let Some(column) = &source.column else {
+        bail!(
+            "{}: a type is for one column; name it as FILE#COLUMN",
+            source.file.display()
+        );
+    };
+    if schema.field_with_name(column).is_err() {
+        return Err(no_column(source, schema));
+    }
+    let data_type = match element {
+        ElementType::U8 => DataType::UInt8,
+        ElementType::U16 => DataType::UInt16,
+        ElementType::U32 => DataType::UInt32,
+        ElementType::U64 => DataType::UInt64,
+        ElementType::I8 => DataType::Int8,
+        ElementType::I16 => DataType::Int16,
+        ElementType::I32 => DataType::Int32,
+        ElementType::I64 => DataType::Int64,
+        ElementType::F32 => DataType::Float32,
+        ElementType::F64 => DataType::Float64,
+        ElementType::U128 | ElementType::I128 => bail!("a CSV column cannot be read as {element}"),
+    };
+    let fields = schema.fields().iter().map(|field| {
+        let of_source = field.name() == column;
+        let data_type = if of_source {
+            data_type.clone()
+        } else {
+            field.data_type().clone()
+        };
+        Field::new(field.name(), data_type, true)
+    });
+    Ok(Schema::new(fields.collect::<Vec<_>>()))
+}

@@ -1,0 +1,147 @@
+//! What is refused, with the reason, and with nothing lost.
+
+use std::fs::File;
+
+use crate::Folder;
+
+fn with_source() -> Folder {
+    let folder = Folder::new();
+    folder.write("s.bin", &[3; 70_000]);
+    folder
+}
+
+#[test]
+fn members_that_make_no_volume_are_refused() {
+    let folder = with_source();
+    folder.succeed("flash --to file:a.img,file:b.img s:u8=s.bin");
+    folder.succeed("flash --to file:c.img s:u8=s.bin");
+    folder.fail(
+        "ls file:a.img",
+        1,
+        &[
+            "has 2 members, and 1 were given",
+            "member 1 of it is missing",
+        ],
+    );
+    folder.fail(
+        "ls file:a.img,file:c.img",
+        1,
+        &["file:c.img belongs to volume"],
+    );
+    folder.fail("ls file:none.img", 1, &["none.img", "No such file"]);
+    folder.fail("ls file:s.bin", 1, &["s.bin", "not made by warpstore"]);
+    // A copy of a member from before the last flash.
+    folder.write("old.img", &folder.read("b.img"));
+    folder.succeed("flash --to file:a.img,file:b.img s:u8=s.bin");
+    folder.fail(
+        "verify file:a.img,file:old.img",
+        1,
+        &["file:old.img is stale", "generation 1"],
+    );
+}
+
+#[test]
+fn nothing_is_lost_unless_it_is_named() {
+    let folder = with_source();
+    folder.write("letter", b"dear reader");
+    folder.fail(
+        "flash --to file:letter s:u8=s.bin",
+        1,
+        &["letter holds other data", "--yes-destroy"],
+    );
+    assert_eq!(folder.read("letter"), b"dear reader");
+    folder.fail(
+        "flash --to file:letter --yes-destroy other s:u8=s.bin",
+        2,
+        &["--yes-destroy other: it is no member"],
+    );
+    folder.succeed("flash --to file:letter --yes-destroy letter s:u8=s.bin");
+    folder.succeed("verify file:letter");
+    // Half of a volume.
+    folder.succeed("flash --to file:a.img,file:b.img s:u8=s.bin");
+    folder.fail(
+        "flash --to file:a.img s:u8=s.bin",
+        1,
+        &["holds a member of volume"],
+    );
+    folder.succeed("verify file:a.img,file:b.img");
+}
+
+#[test]
+fn a_volume_without_room_for_two_goes_first_only_if_it_is_named() {
+    let folder = with_source();
+    folder.succeed("flash --to file:a.img --size 448K s:u8=s.bin");
+    folder.fail(
+        "flash --to file:a.img s:u8=s.bin",
+        1,
+        &["can only be written anew if it goes first"],
+    );
+    folder.succeed("verify file:a.img");
+    folder.succeed("flash --to file:a.img --yes-destroy a.img s:u8=s.bin");
+    folder.succeed("verify file:a.img");
+}
+
+#[test]
+fn sizes_are_told_with_the_numbers() {
+    let folder = with_source();
+    let line = "flash --to file:a.img --size 320K s:u8=s.bin";
+    folder.fail(
+        line,
+        1,
+        &["file:a.img has 327680 bytes, and 393216 are needed"],
+    );
+    assert_eq!(folder.names(), ["s.bin"]);
+    folder.succeed("flash --to file:a.img s:u8=s.bin");
+    folder.fail(
+        "flash --to file:a.img --size 1M s:u8=s.bin",
+        2,
+        &["--size 1048576: it is for media files"],
+    );
+    folder.fail(
+        "flash --to file:b.img --stripe 4K s:u8=s.bin",
+        1,
+        &["4096", "no multiple of 65536"],
+    );
+}
+
+#[test]
+fn a_member_in_use_is_left_alone() {
+    let folder = with_source();
+    folder.succeed("flash --to file:a.img s:u8=s.bin");
+    let file = File::open(folder.path("a.img")).unwrap();
+    file.lock_shared().unwrap();
+    folder.fail(
+        "flash --to file:a.img s:u8=s.bin",
+        1,
+        &["file:a.img is in use"],
+    );
+    folder.succeed("ls file:a.img");
+    drop(file);
+    folder.succeed("flash --to file:a.img s:u8=s.bin");
+}
+
+#[test]
+fn wrong_sources_are_one_sentence() {
+    let folder = with_source();
+    folder.write("g.el", b"0 1\n");
+    folder.write("odd.bin", b"123");
+    for (source, words) in [
+        ("s=s.bin", &["say the type", "s:u32=s.bin"][..]),
+        ("s:u16=odd.bin", &["odd.bin has 3 bytes", "u16"]),
+        ("s:u8=none.bin", &["cannot read none.bin"]),
+        ("s:u8=s.bin#x", &["is no table"]),
+        ("g:u32=g.el", &["is a graph"]),
+        ("s:u8=.", &["not a regular file"]),
+        ("s,t:u8=s.bin", &["cannot name an array"]),
+        ("s:u8=s.bin s:u8=s.bin", &["two arrays are called \"s\""]),
+    ] {
+        folder.fail(&format!("flash --to file:a.img {source}"), 1, words);
+    }
+    folder.fail(
+        "flash --to file:a.img s:u9=s.bin",
+        2,
+        &["'u9' is no element type"],
+    );
+    folder.fail("sort", 2, &["sort"]);
+    assert!(!folder.path("a.img").exists());
+}

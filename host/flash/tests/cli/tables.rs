@@ -1,0 +1,119 @@
+//! Columns of CSV and Parquet files.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float32Array, Int16Array, RecordBatch, StringArray, UInt64Array};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use zerocopy::IntoBytes;
+
+use crate::Folder;
+
+const ROWS: u64 = 150_000;
+
+#[test]
+fn csv_columns_have_the_types_that_they_show_or_that_are_asked_for() {
+    let folder = Folder::new();
+    let rows = (0..ROWS).map(|row| format!("{row},{}.5,word\n", row % 7));
+    let text = "id,price,name\n".to_owned() + &rows.collect::<String>();
+    folder.write("t.csv", text.as_bytes());
+    folder.succeed("flash --to file:a.img id=t.csv#id small:u32=t.csv#id price:f32=t.csv#price");
+    folder.succeed("extract file:a.img id=id small=small price=price");
+    let ids: Vec<i64> = (0..ROWS as i64).collect();
+    assert!(folder.read("id") == ids.as_bytes());
+    let small: Vec<u32> = (0..ROWS as u32).collect();
+    assert!(folder.read("small") == small.as_bytes());
+    let prices: Vec<f32> = (0..ROWS).map(|row| (row % 7) as f32 + 0.5).collect();
+    assert!(folder.read("price") == prices.as_bytes());
+    for (source, words) in [
+        (
+            "t=t.csv",
+            &["column name is of type Utf8", "t=t.csv#COLUMN"][..],
+        ),
+        ("t=t.csv#size", &["no column size", "id, price, name"]),
+        ("t:u8=t.csv#id", &["array \"t\"", "256"]),
+        ("t:u8=t.csv", &["a type is for one column"]),
+    ] {
+        folder.fail(&format!("flash --to file:a.img {source}"), 1, words);
+    }
+    folder.succeed("verify file:a.img");
+}
+
+#[test]
+fn an_empty_cell_is_told_by_its_row() {
+    let folder = Folder::new();
+    folder.write("t.csv", b"a,b\n1,2\n3,\n5,6\n");
+    folder.succeed("flash --to file:a.img --size 1M t=t.csv#a");
+    folder.fail(
+        "flash --to file:a.img t=t.csv",
+        1,
+        &["column b has no value in row 2"],
+    );
+    folder.succeed("verify file:a.img");
+}
+
+fn write_parquet(folder: &Folder, name: &str, columns: Vec<(&str, ArrayRef)>, how: Compression) {
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let properties = WriterProperties::builder().set_compression(how).build();
+    let file = File::create(folder.path(name)).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn parquet_columns_come_back() {
+    let folder = Folder::new();
+    let keys: Vec<u64> = (0..ROWS).map(|row| row * 977).collect();
+    let codes: Vec<i16> = (0..ROWS).map(|row| row as i16).collect();
+    let weights: Vec<f32> = (0..ROWS).map(|row| row as f32 / 3.0).collect();
+    for how in [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(Default::default()),
+    ] {
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("key", Arc::new(UInt64Array::from(keys.clone()))),
+            ("code", Arc::new(Int16Array::from(codes.clone()))),
+            ("weight", Arc::new(Float32Array::from(weights.clone()))),
+        ];
+        write_parquet(&folder, "t.parquet", columns, how);
+        folder.succeed("flash --to file:a.img t=t.parquet w=t.parquet#weight");
+        folder.succeed("extract file:a.img t.key=key t.code=code w=weight");
+        assert!(folder.read("key") == keys.as_bytes());
+        assert!(folder.read("code") == codes.as_bytes());
+        assert!(folder.read("weight") == weights.as_bytes());
+        for name in ["key", "code", "weight"] {
+            std::fs::remove_file(folder.path(name)).unwrap();
+        }
+    }
+    folder.fail(
+        "flash --to file:a.img t:u32=t.parquet#key",
+        1,
+        &["column key is of type u64, not u32"],
+    );
+    folder.write("cut.parquet", &folder.read("t.parquet")[..5000]);
+    folder.fail("flash --to file:a.img t=cut.parquet", 1, &["cut.parquet"]);
+}
+
+#[test]
+fn text_and_missing_values_are_refused() {
+    let folder = Folder::new();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("word", Arc::new(StringArray::from(vec!["a", "b"]))),
+        ("code", Arc::new(Int16Array::from(vec![Some(1), None]))),
+    ];
+    write_parquet(&folder, "t.parquet", columns, Compression::UNCOMPRESSED);
+    folder.fail(
+        "flash --to file:a.img t=t.parquet#word",
+        1,
+        &["column word is of type Utf8"],
+    );
+    folder.fail(
+        "flash --to file:a.img t=t.parquet#code",
+        1,
+        &["column code has no value in row 2"],
+    );
+}

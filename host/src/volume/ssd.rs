@@ -1,0 +1,165 @@
+//! A real SSD as a member: its blocks by the CPU's own commands.
+
+use std::io;
+use std::sync::Arc;
+
+use driver_vfio::vfio::{Vfio, address_of};
+use driver_vfio::{Access, Backing, BlockIo, Controller, Enabled};
+use warpstore_volume::{Member, MemberName};
+
+use super::VolumeAccess;
+use crate::Error;
+use crate::buffer::Buffer;
+use crate::ssd::{QueueBuffers, bring_up, only_namespace};
+
+/// The only namespace of an SSD.
+pub struct SsdMember {
+    name: String,
+    io: BlockIo<Controller<Enabled>>,
+    lba_shift: u32,
+    blocks: u64,
+}
+
+impl SsdMember {
+    /// Opens the SSD with this serial number through VFIO.
+    ///
+    /// # Errors
+    /// It is not bound, in use, or fails to come up; or it has several namespaces.
+    pub fn open(serial: &str, access: VolumeAccess) -> Result<Self, Error> {
+        let backing = Vfio::open_all(&[address_of(serial)?])?.pop();
+        let backing = backing
+            .ok_or_else(|| Error::Configuration(format!("the SSD {serial} could not be opened")))?;
+        let member = Self::over(Arc::new(backing), access)?;
+        // The SSD says itself who it is: records of serial numbers may be old.
+        match member.name == MemberName::Vfio(serial.to_owned()).to_string() {
+            true => Ok(member),
+            false => Err(Error::Configuration(format!(
+                "the SSD that was bound as {serial} says that it is {}; bind it again",
+                member.name
+            ))),
+        }
+    }
+
+    /// Brings a controller up, over any backing.
+    pub(crate) fn over(backing: Arc<dyn Backing>, access: VolumeAccess) -> Result<Self, Error> {
+        let mut controller = bring_up(&backing, Buffer::dma, 1)?;
+        let serial = controller.info().serial.clone();
+        let name = MemberName::Vfio(serial).to_string();
+        let nsid = only_namespace(&mut controller, &name)?;
+        let shared = Buffer::dma(controller.block_io_bytes() as usize)?;
+        let access = match access {
+            VolumeAccess::ReadOnly => Access::ReadOnly,
+            VolumeAccess::ReadWrite => Access::ReadWrite,
+        };
+        let memory = Arc::new(QueueBuffers::new(shared)?);
+        let io = BlockIo::open(controller, nsid, access, memory)?;
+        let (lba_shift, blocks) = (io.namespace().block_shift.into(), io.namespace().blocks);
+        Ok(Self {
+            name,
+            io,
+            lba_shift,
+            blocks,
+        })
+    }
+}
+
+impl Member for SsdMember {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.blocks << self.lba_shift
+    }
+
+    fn block_bytes(&self) -> u32 {
+        1 << self.lba_shift
+    }
+
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let read = self.io.read(offset >> self.lba_shift, into);
+        read.map_err(io::Error::other)
+    }
+
+    fn write_at(&mut self, offset: u64, from: &[u8]) -> io::Result<()> {
+        let written = self.io.write(offset >> self.lba_shift, from);
+        written.map_err(io::Error::other)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.io.flush().map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme_model::{Controller as Model, Faults, Media, Namespace, Profile, Serving};
+    use warpstore_device::Layout;
+    use warpstore_volume::{ArrayShape, ElementType, Members, NewVolume, Plan, UNIT, Volume};
+
+    use super::*;
+
+    fn model(serial: &str, lba_bytes: u32) -> Arc<Model> {
+        let namespace = Namespace {
+            lbas: (40 * UNIT) / u64::from(lba_bytes),
+            lba_bytes,
+        };
+        let configuration = nvme_model::Configuration {
+            serial: serial.to_owned(),
+            model: "member".into(),
+            namespaces: vec![namespace],
+            mdts: 2,
+            queue_entries: 256,
+            dstrd: 0,
+            to: 4,
+            queues: 1,
+            profile: Profile::IDEAL,
+            volatile_write_cache: false,
+            faults: Faults::none(),
+        };
+        let media = Media::ram(configuration.media_bytes().unwrap()).unwrap();
+        Arc::new(Model::new(configuration, media, None, None).unwrap())
+    }
+
+    fn members(models: &[Arc<Model>], access: VolumeAccess) -> Members {
+        let member = |model: &Arc<Model>| -> Box<dyn Member> {
+            let backing = Arc::new(driver_vfio::Model::new(Arc::clone(model)));
+            Box::new(SsdMember::over(backing, access).unwrap())
+        };
+        Members::new(models.iter().map(member).collect()).unwrap()
+    }
+
+    /// By commands alone, with LBAs of either size.
+    #[test]
+    fn a_volume_is_written_and_read_by_commands() {
+        let models = [model("S1", 512), model("S2", 4096)];
+        let serving = Serving::start(models.to_vec(), 1).unwrap();
+        let shapes = [ArrayShape {
+            name: "a".to_owned(),
+            element: ElementType::U8,
+            len: 7 * UNIT + 3,
+        }];
+        let bytes: Vec<u8> = (0..shapes[0].len).map(|at| (at * 31 % 251) as u8).collect();
+        let new = NewVolume::new(Layout::Stripe, UNIT, &shapes).unwrap();
+        let mut both = members(&models, VolumeAccess::ReadWrite);
+        let plan = Plan::make(&new, &mut both, |_| false).unwrap();
+        plan.write(&mut both, vec![Box::new(&bytes[..])], UNIT, &mut |_, _| {})
+            .unwrap();
+        drop(both);
+        let mut volume = Volume::open(members(&models, VolumeAccess::ReadOnly)).unwrap();
+        assert_eq!(volume.member_names(), ["vfio:S1", "vfio:S2"]);
+        let mut read = Vec::new();
+        volume.copy("a", &mut read).unwrap();
+        assert!(read == bytes);
+        // What was opened for reading is not written.
+        assert!(
+            volume
+                .unseal()
+                .unwrap_err()
+                .to_string()
+                .contains("vfio:S1: cannot write")
+        );
+        drop(volume);
+        drop(serving);
+    }
+}

@@ -1,0 +1,198 @@
+//! An open volume.
+
+use std::io::{self, Write};
+
+use crate::audit::{Audit, Checks, read_each};
+use crate::commit::{commit, repair};
+use crate::error::Error;
+use crate::journal::Journal;
+use crate::member::Members;
+use crate::open::Chosen;
+use crate::superblock::{ArrayEntry, Description, State, Superblock};
+use crate::survey::Surveyed;
+use crate::write::Step;
+
+/// A volume whose members are all there and agree.
+pub struct Volume {
+    members: Members,
+    description: Description,
+    /// What is not as it should be, and does no harm.
+    remarks: Vec<String>,
+}
+
+impl Volume {
+    /// Opens the volume that the members hold; they may come in any order.
+    ///
+    /// # Errors
+    /// A member is missing, of another volume, of an older generation, there twice, of another size
+    /// than it had, or holds no volume.
+    pub fn open(mut members: Members) -> Result<Self, Error> {
+        let surveyed = Surveyed::all(&mut members)?;
+        let chosen = Chosen::of(&members, &surveyed)?;
+        let remarks = remarks(&members, &chosen, &surveyed);
+        Ok(Self {
+            members: members.reordered(&chosen.order),
+            description: chosen.description,
+            remarks,
+        })
+    }
+
+    /// What the volume is.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The names of its members, in its order.
+    pub fn member_names(&self) -> Vec<String> {
+        self.members.names()
+    }
+
+    /// What is not as it should be and does no harm, a sentence each: a superblock that is damaged or of
+    /// another generation while the other one of that member holds.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// The array of that name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn array(&self, name: &str) -> Result<&ArrayEntry, Error> {
+        self.description.array(name)
+    }
+
+    /// Reads everything and compares it with the checksums; of replicas each copy. `watch` is told how many
+    /// bytes that has come to. `None` if the volume is not sealed: then there is nothing to compare with.
+    ///
+    /// # Errors
+    /// A member cannot be read.
+    pub fn verify(&mut self, watch: &mut dyn FnMut(Step, u64)) -> Result<Option<Audit>, Error> {
+        match self.description.state {
+            State::Unsealed => Ok(None),
+            State::Sealed => {
+                Audit::of_sealed(&mut self.members, &self.description, watch).map(Some)
+            }
+        }
+    }
+
+    /// Copies the bytes of an array to `into`.
+    ///
+    /// # Errors
+    /// A member cannot be read, `into` cannot be written, or the array of a sealed volume does not have
+    /// the checksum that it should; what was copied is wrong then.
+    pub fn copy(&mut self, name: &str, into: &mut dyn Write) -> Result<(), Error> {
+        let array = self.description.array(name)?.clone();
+        let (mut crc, mut written) = (0, Ok(()));
+        let range = array.offset..array.offset + array.bytes();
+        let spread = self.description.spread();
+        read_each(&mut self.members, &spread, range, 0, |_, bytes| {
+            crc = crc32c::crc32c_append(crc, bytes);
+            if written.is_ok() {
+                written = into.write_all(bytes);
+            }
+        })?;
+        written.map_err(|source: io::Error| Error::Member {
+            member: "the copy".to_owned(),
+            action: format!("write array {name}"),
+            source,
+        })?;
+        match self.description.state == State::Unsealed || crc == array.crc {
+            true => Ok(()),
+            false => Err(Error::Checksum { name: array.name }),
+        }
+    }
+
+    /// Says durably, before anybody writes to the arrays, that the checksums do not hold any more ([VL-3]).
+    ///
+    /// # Errors
+    /// A member fails; then nobody may write.
+    pub fn unseal(&mut self) -> Result<(), Error> {
+        self.change(|description| description.state = State::Unsealed)
+    }
+
+    /// Reads everything anew and seals the volume with the checksums of what is there now.
+    ///
+    /// # Errors
+    /// A member fails; the volume is unsealed then.
+    pub fn seal(&mut self, watch: &mut dyn FnMut(Step, u64)) -> Result<(), Error> {
+        self.unseal()?;
+        let spread = self.description.spread();
+        let mut sealed = self.description.clone();
+        let mut checks = Checks::default();
+        for array in &mut sealed.arrays {
+            let (mut crc, mut left) = (0, array.bytes());
+            let range = array.offset..array.end();
+            read_each(&mut self.members, &spread, range, 0, |offset, bytes| {
+                let own = left.min(bytes.len() as u64);
+                crc = crc32c::crc32c_append(crc, &bytes[..own as usize]);
+                left -= own;
+                checks.add(bytes);
+                watch(Step::Verify, offset + bytes.len() as u64);
+            })?;
+            array.crc = crc;
+        }
+        sealed.checks_crc = checks.crc();
+        sealed.state = State::Sealed;
+        spread.write(&mut self.members, sealed.checks_offset, &checks.table())?;
+        self.members.flush()?;
+        self.change(|description| *description = sealed)
+    }
+
+    /// Puts a changed description in force, with a generation of its own.
+    fn change(&mut self, change: impl FnOnce(&mut Description)) -> Result<(), Error> {
+        let surveyed = Surveyed::all(&mut self.members)?;
+        let in_force = Chosen::of(&self.members, &surveyed)?;
+        let newest = surveyed.iter().flat_map(Surveyed::readable);
+        let newest = newest.map(|copy| copy.description.generation).max();
+        let mut description = in_force.description.clone();
+        repair(&mut self.members, &in_force, &surveyed)?;
+        Journal::clear(&mut self.members)?;
+        change(&mut description);
+        description.generation = newest.unwrap_or(0) + 1;
+        commit(&mut self.members, &description)?;
+        self.description = description;
+        Ok(())
+    }
+}
+
+impl Description {
+    /// The array of that name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn array(&self, name: &str) -> Result<&ArrayEntry, Error> {
+        let mut arrays = self.arrays.iter();
+        arrays
+            .find(|array| array.name == name)
+            .ok_or_else(|| Error::NoArray {
+                name: name.to_owned(),
+                arrays: self.names().join(", "),
+            })
+    }
+
+    /// The names of the arrays, in order.
+    pub fn names(&self) -> Vec<&str> {
+        let names = self.arrays.iter().map(|array| array.name.as_str());
+        names.collect()
+    }
+}
+
+fn remarks(members: &Members, chosen: &Chosen, surveyed: &[Surveyed]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for (given, member) in surveyed.iter().enumerate() {
+        for (copy, place) in member.copies.iter().zip(["first", "last"]) {
+            let name = members.name(given);
+            match copy {
+                Ok(Superblock { description, .. }) if *description == chosen.description => {}
+                Ok(Superblock { description, .. }) => remarks.push(format!(
+                    "the {place} superblock of {name} is of generation {}, and generation {} is in force",
+                    description.generation, chosen.description.generation
+                )),
+                Err(damage) => remarks.push(format!(
+                    "the {place} superblock of {name} {damage}; the other one is in force"
+                )),
+            }
+        }
+    }
+    remarks
+}

@@ -1,0 +1,155 @@
+//! Flipped bytes: in a superblock the other one serves, in data `verify` says where.
+
+use proptest::prelude::*;
+use warpstore_device::Layout;
+use warpstore_volume::{Damage, Superblock, UNIT};
+
+use crate::disk::Disk;
+use crate::fixture::{Content, disks, open, read};
+
+fn flashed(layout: Layout, count: usize, stripe: u64) -> (Vec<Disk>, Content) {
+    let disks = disks(count, 30);
+    let content = Content::random(1, &[5 * UNIT as usize + 3, 100, 0]);
+    content.flash(&disks, layout, stripe).unwrap();
+    (disks, content)
+}
+
+#[test]
+fn one_damaged_superblock_of_each_member_does_no_harm_and_is_told() {
+    let (disks, content) = flashed(Layout::Stripe, 2, UNIT);
+    disks[0].flip(77);
+    disks[1].flip(30 * UNIT as usize - 9);
+    let mut volume = open(&disks).unwrap();
+    let remarks = volume.remarks().join("\n");
+    assert!(remarks.contains("first superblock of file:d0 does not have the checksum"));
+    assert!(remarks.contains("last superblock of file:d1 does not have the checksum"));
+    assert_eq!(read(&mut volume), content);
+    // The next change mends them.
+    volume.seal(&mut |_, _| {}).unwrap();
+    let mut volume = open(&disks).unwrap();
+    assert_eq!(volume.remarks(), [""; 0]);
+    assert_eq!(read(&mut volume), content);
+}
+
+#[test]
+fn verify_names_array_bytes_and_member() {
+    let (disks, _) = flashed(Layout::Stripe, 2, 2 * UNIT);
+    // Units 0, 1 on d0, 2, 3 on d1, 4, 5 on d0: here byte 9 of unit 4.
+    disks[0].flip((2 + 2) * UNIT as usize + 9);
+    let audit = open(&disks)
+        .unwrap()
+        .verify(&mut |_, _| {})
+        .unwrap()
+        .unwrap();
+    assert_eq!((audit.count, audit.faults.len()), (1, 1));
+    let told = audit.faults[0].to_string();
+    assert_eq!(
+        told,
+        "array a0, bytes 262144 to 327679, at byte 262144 of file:d0"
+    );
+    // And the array is not handed out as if it were right.
+    let error = open(&disks)
+        .unwrap()
+        .copy("a0", &mut Vec::new())
+        .unwrap_err();
+    assert!(error.to_string().contains("does not have the checksum"));
+    open(&disks).unwrap().copy("a1", &mut Vec::new()).unwrap();
+}
+
+#[test]
+fn of_replicas_the_wrong_one_is_named() {
+    let (disks, content) = flashed(Layout::Replicate, 3, UNIT);
+    for disk in &disks {
+        assert!(disk.platter.borrow().durable[2 * UNIT as usize..].starts_with(&content.0[0].1));
+    }
+    disks[2].flip(2 * UNIT as usize);
+    let audit = open(&disks)
+        .unwrap()
+        .verify(&mut |_, _| {})
+        .unwrap()
+        .unwrap();
+    assert_eq!(audit.faults.len(), 1);
+    assert_eq!(audit.faults[0].member, "file:d2");
+    // The table of checksums of another one, behind seven units of arrays.
+    disks[0].flip((2 + 7) * UNIT as usize + 2);
+    let audit = open(&disks)
+        .unwrap()
+        .verify(&mut |_, _| {})
+        .unwrap()
+        .unwrap();
+    let told: Vec<String> = audit.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(audit.count, 2, "{told:?}");
+    assert!(told.contains(&"the table of checksums, at byte 589824 of file:d0".to_owned()));
+}
+
+#[test]
+fn without_the_table_the_arrays_own_checksums_serve() {
+    let (disks, _) = flashed(Layout::Stripe, 1, UNIT);
+    disks[0].flip((2 + 7) * UNIT as usize);
+    disks[0].flip((2 + 6) * UNIT as usize + 99);
+    let audit = open(&disks)
+        .unwrap()
+        .verify(&mut |_, _| {})
+        .unwrap()
+        .unwrap();
+    let told: Vec<String> = audit.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].starts_with("the table of checksums"));
+    assert!(told[1].starts_with("array a1, "));
+}
+
+#[test]
+fn an_unsealed_volume_has_nothing_to_compare_with() {
+    let (disks, content) = flashed(Layout::Stripe, 2, UNIT);
+    let mut volume = open(&disks).unwrap();
+    volume.unseal().unwrap();
+    assert_eq!(volume.verify(&mut |_, _| {}).unwrap(), None);
+    assert_eq!(crate::fixture::content(&mut open(&disks).unwrap()), content);
+}
+
+fn superblock() -> Vec<u8> {
+    let (disks, _) = flashed(Layout::Stripe, 2, UNIT);
+    disks[0].platter.borrow().durable[..UNIT as usize].to_vec()
+}
+
+proptest! {
+    /// Any byte of a sealed volume: found in data, told in superblocks, and never believed.
+    #[test]
+    fn any_flipped_byte_is_noticed(disk in 0..2usize, at in 0..30 * UNIT as usize) {
+        let (disks, content) = flashed(Layout::Stripe, 2, UNIT);
+        disks[disk].flip(at);
+        let mut volume = open(&disks).unwrap();
+        let audit = volume.verify(&mut |_, _| {}).unwrap().unwrap();
+        let unit = at as u64 / UNIT;
+        // Seven units of arrays and the table, on two members.
+        let (in_superblock, in_data) = (unit == 0 || unit == 29, (2..6).contains(&unit));
+        prop_assert_eq!(audit.count, u64::from(in_data));
+        prop_assert_eq!(volume.remarks().len(), usize::from(in_superblock));
+        if !in_data {
+            prop_assert_eq!(read(&mut volume), content);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_superblock_or_a_damage(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(Superblock::decode(&bytes).is_err());
+    }
+
+    /// Values that cannot be, under a checksum that is right.
+    #[test]
+    fn values_are_checked_behind_the_checksum(at in 24..640usize, byte: u8) {
+        let mut bytes = superblock();
+        bytes[at] = byte;
+        bytes[20..24].fill(0);
+        let sum = crc32c::crc32c(&bytes);
+        bytes[20..24].copy_from_slice(&sum.to_le_bytes());
+        match Superblock::decode(&bytes) {
+            // What is not used must be zeros in a superblock of ours, and may be anything in another.
+            Ok(superblock) => {
+                let again = Superblock::decode(&superblock.encode());
+                prop_assert_eq!(again, Ok(superblock));
+            }
+            Err(damage) => prop_assert!(matches!(damage, Damage::Value(_)), "{damage}"),
+        }
+    }
+}
