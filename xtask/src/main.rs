@@ -19,6 +19,7 @@ mod ptxas;
 mod qemu;
 mod repo;
 mod rust_src;
+mod sanitize;
 mod setup;
 mod ssd;
 mod test;

@@ -41,17 +41,19 @@ struct List {
 /// A known bug and the test that must notice it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Mutant {
-    name: String,
+pub struct Mutant {
+    /// What is broken.
+    pub name: String,
     /// The rule of docs/memory-model.md that the bug breaks.
-    rule: String,
+    pub rule: String,
     /// Relative to the root.
-    file: PathBuf,
+    pub file: PathBuf,
     /// Occurs in the file exactly once.
-    find: String,
-    replace: String,
+    pub find: String,
+    /// What takes its place.
+    pub replace: String,
     /// Arguments of `cargo test`.
-    test: Vec<String>,
+    pub test: Vec<String>,
 }
 
 /// How a test run ended.
@@ -156,7 +158,7 @@ fn mutated(text: &str, find: &str, replace: &str) -> Result<String> {
 }
 
 /// The copy of the repository that the mutants are planted in.
-struct Tree {
+pub struct Tree {
     folder: PathBuf,
     builds: PathBuf,
     logs: PathBuf,
@@ -165,7 +167,10 @@ struct Tree {
 impl Tree {
     /// Brings the copy up to date. Files that did not change keep their time stamps, so that
     /// cargo rebuilds only what differs; a mutation left by an interrupted run is undone.
-    fn copied() -> Result<Self> {
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn copied() -> Result<Self> {
         let home = repo::target().join("mutants");
         let (folder, logs) = (home.join("tree"), home.join("logs"));
         fs::create_dir_all(&logs)?;
@@ -177,8 +182,21 @@ impl Tree {
         })
     }
 
+    /// The copy.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where cargo builds it.
+    pub fn builds(&self) -> &Path {
+        &self.builds
+    }
+
     /// Runs `check` with the mutation in place, and takes it out again.
-    fn with(&self, mutant: &Mutant, check: impl FnOnce() -> Result<Verdict>) -> Result<Verdict> {
+    ///
+    /// # Errors
+    /// The mutation does not fit its file, or what `check` says.
+    pub fn with<T>(&self, mutant: &Mutant, check: impl FnOnce() -> Result<T>) -> Result<T> {
         let path = self.folder.join(&mutant.file);
         let about = || format!("mutant {}, file {}", mutant.name, mutant.file.display());
         let original = fs::read_to_string(&path).with_context(about)?;
@@ -400,7 +418,7 @@ mod tests {
         });
         assert_eq!(verdict.unwrap(), Verdict::Failed);
         assert_eq!(read(), "a");
-        assert!(tree.with(&mutant, || bail!("no compiler")).is_err());
+        assert!(tree.with::<()>(&mutant, || bail!("no compiler")).is_err());
         assert_eq!(read(), "a");
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-use crate::{examples, fuzz, guest, mutants, qemu, repo, setup, tsan};
+use crate::{examples, fuzz, guest, mutants, qemu, repo, sanitize, setup, tsan};
 
 /// The package whose tests need QEMU.
 const QEMU_TESTS: &str = "warpstore-qemu-tests";
@@ -44,6 +44,8 @@ enum Tier {
     Fuzz(fuzz::Args),
     /// Run the tests of whole warps under ThreadSanitizer
     Tsan,
+    /// Run kernels on a GPU under compute-sanitizer
+    Sanitize,
 }
 
 /// Runs the tests and prints `N passed, N failed` as the last line.
@@ -57,6 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(Tier::Qemu { args }) => return guest::run(args),
         Some(Tier::Fuzz(args)) => return fuzz::run(args),
         Some(Tier::Tsan) => return tsan::run(),
+        Some(Tier::Sanitize) => return sanitize::run(),
         None => {}
     }
     let mut toolchain = setup::ready()?;
