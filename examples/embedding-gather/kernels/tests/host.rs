@@ -5,7 +5,8 @@ use std::time::Duration;
 use embedding_kernels::{count_uses, gather};
 use warpstore::device::{CacheMode, Layout};
 use warpstore::{
-    Configuration, Doorbells, Faults, Medium, Profile, Protocol, Session, SsdConfig, SsdSource, Target,
+    Configuration, Doorbells, Faults, Medium, Profile, Protocol, Session, SsdConfig, SsdSource,
+    Target,
 };
 
 fn configuration() -> Configuration {
