@@ -1,7 +1,7 @@
 //! `cargo xtask test qemu`: the driver over VFIO, in a Linux guest under QEMU.
 //!
 //! The guest is Debian's kernel, unpacked under `target/qemu/guest`, with an initramfs of busybox,
-//! the modules of VFIO, and three programs of ours with this machine's libraries. No root is needed,
+//! the modules of VFIO, and our own programs with this machine's libraries. No root is needed,
 //! and no virtualisation by the processor.
 
 use std::fs;
@@ -18,7 +18,7 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 /// The programs of the initramfs.
 const BUSYBOX: &str = "busybox-static";
 /// Our programs that the guest runs.
-const PROGRAMS: [&str; 3] = ["vfio-guest", "warpstore-bench", "xtask"];
+const PROGRAMS: [&str; 4] = ["vfio-guest", "warpstore-bench", "warpstore-flash", "xtask"];
 /// The graph that benches read, in the tree and in the guest.
 const GRAPH: &str = "tests/data/email-enron.el.gz";
 /// Modules that the guest loads, where its kernel has them as files.
@@ -50,6 +50,8 @@ pub fn run(args: &[String]) -> Result<()> {
         "warpstore-qemu-tests",
         "-p",
         "warpstore-bench",
+        "-p",
+        "warpstore-flash",
         "-p",
         "xtask",
     ]);

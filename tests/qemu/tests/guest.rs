@@ -36,9 +36,17 @@ fn benches_answer_right_over_vfio() {
     passes("bench", &[first, second]);
 }
 
+/// The kernel's own driver finds the volume where its format says, and changes a byte of it.
 #[test]
-fn a_session_leaves_a_queue_pair_to_the_host() {
-    passes("queues", &[Setup::default()]);
+fn a_volume_is_written_and_read_again_over_vfio() {
+    let member = |serial: &str, mdts, block_shift| Setup {
+        serial: serial.into(),
+        queues: 2,
+        mdts,
+        namespaces: vec![Namespace::new(1, 16 << 20, block_shift)],
+        ..Setup::default()
+    };
+    passes("volume", &[member("WS-A", 7, 9), member("WS-B", 1, 12)]);
 }
 
 #[test]
@@ -103,6 +111,8 @@ fn a_disk_in_use_is_not_taken_and_one_with_data_only_by_name() {
     }
 }
 
+/// A session leaves a queue pair to the host, and this controller has one; then who holds it is
+/// killed.
 #[test]
 fn a_killed_process_leaves_its_controller_stopped() {
     if let Some(ended) = passes("killed", &[Setup::default()]) {

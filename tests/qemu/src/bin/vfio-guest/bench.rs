@@ -1,7 +1,7 @@
 //! Benches over real VFIO: what they answer, and what they say when the SSD fails.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use driver_vfio::vfio::bound_controllers;
 use warpstore_qemu_tests::guest::UNPLUG_NOW;
 use warpstore_qemu_tests::setup::Setup;
 
-use crate::LIMIT;
+use crate::{LIMIT, run};
 
 /// A bench over one namespace of each controller, the `index`th, with the words of `line`.
 fn command(setups: &[Setup], index: usize, line: &str) -> Command {
@@ -27,19 +27,6 @@ fn destructive(setups: &[Setup], index: usize, line: &str) -> Command {
     let serials: Vec<_> = setups.iter().map(|setup| setup.serial.as_str()).collect();
     let line = format!("{line} --yes-destroy {}", serials.join(","));
     command(setups, index, &line)
-}
-
-/// Runs a bench to its end; prints what it said.
-fn run(command: &mut Command) -> (Option<i32>, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().expect("the bench starts");
-    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let text = text.concat();
-    println!("{text}");
-    (status.code(), text)
 }
 
 /// The experiments give right answers, over one namespace of each controller and the other, and what

@@ -11,10 +11,11 @@ use warpstore_graph::Budget;
 use warpstore_qemu_tests::setup::Setup;
 use warpstore_qemu_tests::suite;
 
+use crate::volume::Unit;
 use crate::{BLOCKS, BY_KERNEL, BY_VFIO, LIMIT};
 
 /// The graph that benches put on SSDs, and the line in which they do.
-const GRAPH: &str = "/tests/data/email-enron.el.gz";
+pub const GRAPH: &str = "/tests/data/email-enron.el.gz";
 const LINE: usize = 4096;
 
 /// Waits until the kernel has a block device for each namespace.
@@ -44,13 +45,7 @@ pub fn write(setups: &[Setup]) {
 
 /// Reads the edges that a bench has striped, line by line, over the first namespaces.
 pub fn edges(setups: &[Setup]) {
-    let graph = warpstore_graph::open(Path::new(GRAPH), Budget::of_machine());
-    let graph = graph.unwrap_or_else(|error| panic!("{error}"));
-    let bytes: Vec<u8> = graph
-        .edges()
-        .iter()
-        .flat_map(|edge| edge.to_le_bytes())
-        .collect();
+    let bytes = edges_of_graph();
     let open = |setup: &Setup| open(&setup.serial, setup.namespaces[0].nsid);
     let devices: Vec<File> = setups.iter().map(open).collect();
     for (index, line) in bytes.chunks(LINE).enumerate() {
@@ -60,7 +55,30 @@ pub fn edges(setups: &[Setup]) {
         device.read_exact_at(&mut found, at).expect("it reads");
         assert_eq!(found, line, "line {index} of the edges");
     }
-    println!("{} edges: the kernel finds them", graph.edges().len());
+    println!("{} bytes of edges: the kernel finds them", bytes.len());
+}
+
+/// Finds the edges of a volume in one of its units, and changes one byte there.
+pub fn damage(setups: &[Setup], unit: &Unit) {
+    let setup = &setups[unit.member];
+    let device = open(&setup.serial, setup.namespaces[0].nsid);
+    let mut found = vec![0; (unit.edges.end - unit.edges.start) as usize];
+    device.read_exact_at(&mut found, unit.at).expect("it reads");
+    let edges = edges_of_graph();
+    let expected = &edges[unit.edges.start as usize..unit.edges.end as usize];
+    assert!(found == expected, "the edges are not where they should be");
+    let middle = found.len() / 2;
+    found[middle] ^= 1;
+    device.write_all_at(&found, unit.at).expect("it writes");
+    println!("{}: the kernel finds edges, and changes one", setup.serial);
+}
+
+/// The edges of the graph, as they lie on SSDs.
+fn edges_of_graph() -> Vec<u8> {
+    let graph = warpstore_graph::open(Path::new(GRAPH), Budget::of_machine());
+    let graph = graph.unwrap_or_else(|error| panic!("{error}"));
+    let edges = graph.edges().iter();
+    edges.flat_map(|edge| edge.to_le_bytes()).collect()
 }
 
 /// Calls `act` with the kernel's block device of each namespace.

@@ -1,14 +1,15 @@
-//! What runs in the guest: the suite and benches over VFIO, and the kernel's own driver as a witness.
+//! What runs in the guest: the suite, benches and a volume over VFIO, and the kernel's own driver as a witness.
 //!
 //! `vfio-guest TASK WORD…`, where each word describes a controller (`Setup::to_word`). It prints
 //! what it does, and panics if something is wrong.
 
 mod bench;
 mod kernel;
+mod volume;
 
 use std::env;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -50,10 +51,13 @@ fn main() {
         "kernel-read" => kernel::read(&setups),
         "kernel-write" => kernel::write(&setups),
         "kernel-edges" => kernel::edges(&setups),
+        "kernel-damage" => kernel::damage(&setups, &volume::UNIT),
         "bench" => bench::answers(&setups),
         "bench-queues" => bench::queues(&setups),
         "bench-errors" => bench::errors(&setups),
         "bench-unplug" => bench::unplug(&setups),
+        "volume-flash" => volume::flash(&setups),
+        "volume-damaged" => volume::damaged(&setups),
         "limit" => limit(),
         "hold" => over_vfio(&setups, hold),
         "kill-holder" => kill_holder(&setups[0]),
@@ -207,6 +211,19 @@ fn kill_holder(setup: &Setup) {
         assert!(begin.elapsed() < LIMIT, "the device stays busy");
         sleep(Duration::from_millis(10));
     }
+}
+
+/// Runs a program of ours to its end; its exit status, and what it said, which is printed too.
+fn run(command: &mut Command) -> (Option<i32>, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().expect("the program starts");
+    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = text.concat();
+    println!("{text}");
+    (status.code(), text)
 }
 
 /// An error with its causes.
