@@ -24,7 +24,8 @@ const fn once(at: usize, magic: &'static [u8], name: &'static str) -> Known {
 }
 
 /// Signatures in the first mebibyte.
-const HEAD: [Known; 15] = [
+const HEAD: [Known; 16] = [
+    once(0, b"warpstore volume", "a member of a volume of warpstore"),
     once(512, b"EFI PART", "a partition table (GPT)"),
     once(4096, b"EFI PART", "a partition table (GPT)"),
     once(0, b"LUKS\xba\xbe", "encryption (LUKS)"),

@@ -36,7 +36,11 @@ impl Stored {
     /// Its kernels are `kernels`.
     fn import(plan: &Plan, graph: &NamedGraph, kernels: &[&str]) -> Result<Self, Failure> {
         let edges = graph.graph.edges();
-        let progress = Progress::begin(format!("import {}", graph.name), 0);
+        let verb = match &plan.options.array {
+            Some(_) => "open",
+            None => "import",
+        };
+        let progress = Progress::begin(format!("{verb} {}", graph.name), 0);
         let needs = Needs {
             kernels,
             bytes: Bytes::Array(size_of_val(edges) as u64),
