@@ -39,6 +39,32 @@ impl Checks {
         crc32c::crc32c(&self.table())
     }
 
+    /// Whether these units, which begin at byte `offset` of the volume, are all right.
+    fn hold(&self, offset: u64, units: &[u8]) -> bool {
+        self.wrong(offset, units).next().is_none()
+    }
+
+    /// Where those of these units begin that are wrong. Bytes of the volume.
+    fn wrong(&self, offset: u64, units: &[u8]) -> impl Iterator<Item = u64> {
+        let units = (offset / UNIT..).zip(units.chunks(UNIT as usize));
+        let wrong = units
+            .filter(|(unit, bytes)| self.0.get(*unit as usize) != Some(&crc32c::crc32c(bytes)));
+        wrong.map(|(unit, _)| unit * UNIT)
+    }
+
+    /// The table of the first copy that has the one that the superblocks speak of.
+    pub(crate) fn of_any_copy(
+        members: &mut Members,
+        description: &Description,
+    ) -> Result<Option<Self>, Error> {
+        for copy in 0..description.spread().copies() {
+            if let Some(checks) = Self::read(members, description, copy)? {
+                return Ok(Some(checks));
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads the table; `None` if it is not the one that the superblocks speak of.
     fn read(
         members: &mut Members,
@@ -129,10 +155,8 @@ impl Audit {
         description: &Description,
         watch: &mut dyn FnMut(Step, u64),
     ) -> Result<Self, Error> {
-        for copy in 0..description.spread().copies() {
-            if let Some(checks) = Checks::read(members, description, copy)? {
-                return Self::of(members, description, &checks, watch);
-            }
+        if let Some(checks) = Checks::of_any_copy(members, description)? {
+            return Self::of(members, description, &checks, watch);
         }
         // Without the table arrays are right or wrong as a whole.
         let mut audit = Self::default();
@@ -147,6 +171,22 @@ impl Audit {
                 if crc != array.crc {
                     audit.note(members, description, array.offset, copy);
                 }
+            }
+        }
+        Ok(audit)
+    }
+
+    /// Compares the arrays of all copies but the first with `checks`, which are the first one's.
+    pub(crate) fn of_replicas(
+        members: &mut Members,
+        description: &Description,
+        checks: &Checks,
+        watch: &mut dyn FnMut(Step, u64),
+    ) -> Result<Self, Error> {
+        let mut audit = Self::default();
+        for copy in 1..description.spread().copies() {
+            for index in 0..description.arrays.len() {
+                audit.array(members, description, checks, (index, copy), watch)?;
             }
         }
         Ok(audit)
@@ -175,11 +215,7 @@ impl Audit {
                 let own = left.min(bytes.len() as u64);
                 crc = crc32c::crc32c_append(crc, &bytes[..own as usize]);
                 left -= own;
-                for (unit, bytes) in (offset / UNIT..).zip(bytes.chunks(UNIT as usize)) {
-                    if checks.0.get(unit as usize) != Some(&crc32c::crc32c(bytes)) {
-                        wrong.push(unit * UNIT);
-                    }
-                }
+                wrong.extend(checks.wrong(offset, bytes));
                 watch(Step::Verify, total + offset + bytes.len() as u64);
             },
         )?;
@@ -219,14 +255,51 @@ pub(crate) fn read_each(
     copy: u32,
     mut see: impl FnMut(u64, &[u8]),
 ) -> Result<(), Error> {
+    in_chunks(range, |offset, take, chunk| {
+        spread.read(members, offset, chunk, copy)?;
+        see(offset, &chunk[..take]);
+        Ok(())
+    })
+}
+
+/// As [`read_each`], of whole units, each chunk from the first copy that can be read and is right by
+/// `checks`; if none is, from the last one.
+pub(crate) fn read_right(
+    members: &mut Members,
+    spread: &Spread,
+    range: Range<u64>,
+    checks: &Checks,
+    mut see: impl FnMut(u64, &[u8]),
+) -> Result<(), Error> {
+    in_chunks(range, |offset, _, chunk| {
+        let mut read = Ok(());
+        for copy in 0..spread.copies() {
+            read = spread.read(members, offset, chunk, copy);
+            if read.is_ok() && checks.hold(offset, chunk) {
+                break;
+            }
+        }
+        read?;
+        see(offset, chunk);
+        Ok(())
+    })
+}
+
+/// Goes through bytes of the volume; `each` gets the offset of a chunk, how many of its bytes are in
+/// `range`, and where to put it: whole units, as members are read in whole blocks.
+fn in_chunks(
+    range: Range<u64>,
+    mut each: impl FnMut(u64, usize, &mut [u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut chunk = vec![0; CHUNK.min((range.end - range.start).next_multiple_of(UNIT)) as usize];
     let mut offset = range.start;
     while offset < range.end {
         let take = CHUNK.min(range.end - offset) as usize;
-        // Members are read in whole blocks.
-        let whole = take.next_multiple_of(UNIT as usize);
-        spread.read(members, offset, &mut chunk[..whole], copy)?;
-        see(offset, &chunk[..take]);
+        each(
+            offset,
+            take,
+            &mut chunk[..take.next_multiple_of(UNIT as usize)],
+        )?;
         offset += take as u64;
     }
     Ok(())

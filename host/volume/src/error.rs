@@ -97,6 +97,15 @@ pub enum Error {
         "array {name:?} does not have the checksum that the volume was sealed with; `verify` tells where it differs"
     )]
     Checksum { name: String },
+    #[error(
+        "the replicas differ, so nothing was sealed: {place} is not what {other} holds there ({count} places in \
+         all); `verify` of a sealed volume tells which one is wrong; `extract` the arrays and flash the volume anew"
+    )]
+    ReplicasDiffer {
+        place: String,
+        other: String,
+        count: u64,
+    },
 
     #[error("a volume has 1 to {most} arrays, and {given} were given")]
     NumberOfArrays { given: usize, most: usize },

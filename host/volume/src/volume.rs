@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::audit::{Audit, Checks, read_each};
+use crate::audit::{Audit, Checks, read_each, read_right};
 use crate::commit::{commit, repair};
 use crate::error::Error;
 use crate::journal::Journal;
@@ -75,28 +75,39 @@ impl Volume {
         }
     }
 
-    /// Copies the bytes of an array to `into`.
+    /// Copies the bytes of an array to `into`; of replicas, what one that is right holds.
     ///
     /// # Errors
     /// A member cannot be read, `into` cannot be written, or the array of a sealed volume does not have
     /// the checksum that it should; what was copied is wrong then.
     pub fn copy(&mut self, name: &str, into: &mut dyn Write) -> Result<(), Error> {
         let array = self.description.array(name)?.clone();
-        let (mut crc, mut written) = (0, Ok(()));
-        let range = array.offset..array.offset + array.bytes();
-        let spread = self.description.spread();
-        read_each(&mut self.members, &spread, range, 0, |_, bytes| {
-            crc = crc32c::crc32c_append(crc, bytes);
+        let (mut crc, mut left, mut written) = (0, array.bytes(), Ok(()));
+        let see = |_, bytes: &[u8]| {
+            let own = &bytes[..left.min(bytes.len() as u64) as usize];
+            crc = crc32c::crc32c_append(crc, own);
+            left -= own.len() as u64;
             if written.is_ok() {
-                written = into.write_all(bytes);
+                written = into.write_all(own);
             }
-        })?;
+        };
+        let is_sealed = self.description.state == State::Sealed;
+        let spread = self.description.spread();
+        let checks = match is_sealed {
+            true => Checks::of_any_copy(&mut self.members, &self.description)?,
+            false => None,
+        };
+        let (members, range) = (&mut self.members, array.offset..array.end());
+        match checks {
+            Some(checks) => read_right(members, &spread, range, &checks, see)?,
+            None => read_each(members, &spread, range, 0, see)?,
+        }
         written.map_err(|source: io::Error| Error::Member {
             member: "the copy".to_owned(),
             action: format!("write array {name}"),
             source,
         })?;
-        match self.description.state == State::Unsealed || crc == array.crc {
+        match !is_sealed || crc == array.crc {
             true => Ok(()),
             false => Err(Error::Checksum { name: array.name }),
         }
@@ -113,9 +124,9 @@ impl Volume {
     /// Reads everything anew and seals the volume with the checksums of what is there now.
     ///
     /// # Errors
-    /// A member fails; the volume is unsealed then.
+    /// Replicas differ; nothing has been written then. Or a member fails; the volume may be unsealed
+    /// then.
     pub fn seal(&mut self, watch: &mut dyn FnMut(Step, u64)) -> Result<(), Error> {
-        self.unseal()?;
         let spread = self.description.spread();
         let mut sealed = self.description.clone();
         let mut checks = Checks::default();
@@ -131,6 +142,15 @@ impl Volume {
             })?;
             array.crc = crc;
         }
+        let replicas = Audit::of_replicas(&mut self.members, &sealed, &checks, watch)?;
+        if let Some(first) = replicas.faults.first() {
+            return Err(Error::ReplicasDiffer {
+                place: first.to_string(),
+                other: self.members.name(0),
+                count: replicas.count,
+            });
+        }
+        self.unseal()?;
         sealed.checks_crc = checks.crc();
         sealed.state = State::Sealed;
         spread.write(&mut self.members, sealed.checks_offset, &checks.table())?;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use warpstore_device::Layout;
-use warpstore_volume::{Damage, Superblock, UNIT};
+use warpstore_volume::{Damage, Error, Superblock, UNIT};
 
 use crate::disk::Disk;
 use crate::fixture::{Content, disks, open, read};
@@ -80,6 +80,44 @@ fn of_replicas_the_wrong_one_is_named() {
     let told: Vec<String> = audit.faults.iter().map(ToString::to_string).collect();
     assert_eq!(audit.count, 2, "{told:?}");
     assert!(told.contains(&"the table of checksums, at byte 589824 of file:d0".to_owned()));
+}
+
+#[test]
+fn replicas_that_differ_are_not_sealed() {
+    for damaged in [0, 1, 2] {
+        let (disks, content) = flashed(Layout::Replicate, 3, UNIT);
+        disks[damaged].flip((2 + 3) * UNIT as usize + 7);
+        let written = || -> u64 {
+            let disks = disks.iter();
+            disks.map(|disk| disk.platter.borrow().written).sum()
+        };
+        let before = written();
+        let mut volume = open(&disks).unwrap();
+        let error = volume.seal(&mut |_, _| {}).unwrap_err().to_string();
+        let of = damaged.max(1);
+        let place = format!("array a0, bytes 196608 to 262143, at byte 327680 of file:d{of}");
+        assert!(error.contains(&place), "{error}");
+        assert_eq!(written(), before);
+        // So `verify` still knows which one is wrong.
+        let audit = volume.verify(&mut |_, _| {}).unwrap().unwrap();
+        assert_eq!(audit.count, 1);
+        assert_eq!(audit.faults[0].member, format!("file:d{damaged}"));
+        assert_eq!(crate::fixture::content(&mut volume), content);
+    }
+}
+
+#[test]
+fn an_array_is_copied_from_replicas_that_are_right() {
+    let (disks, content) = flashed(Layout::Replicate, 2, UNIT);
+    // Of each replica another array, and the first one's table.
+    disks[0].flip(2 * UNIT as usize);
+    disks[1].flip((2 + 6) * UNIT as usize);
+    disks[0].flip((2 + 7) * UNIT as usize);
+    assert_eq!(crate::fixture::content(&mut open(&disks).unwrap()), content);
+    // The same unit of both.
+    disks[1].flip(2 * UNIT as usize + 1);
+    let copied = open(&disks).unwrap().copy("a0", &mut Vec::new());
+    assert!(matches!(copied, Err(Error::Checksum { .. })));
 }
 
 #[test]
