@@ -5,7 +5,8 @@ use std::io::{self, Read};
 use anyhow::{Result, anyhow, bail};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
-use warpstore_volume::{ArrayShape, ElementType};
+use warpstore_terminal::Progress;
+use warpstore_volume::{ArrayShape, ElementType, Error};
 
 use super::Input;
 use crate::options::SourceName;
@@ -16,7 +17,8 @@ pub(super) const BATCH_ROWS: usize = 1 << 16;
 /// Batches of one column.
 pub(super) type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>;
 
-/// Makes inputs of the columns that a source names; `read` begins to read one, by its index.
+/// Makes inputs of the columns that a source names; `read` begins to read one, by its index. Each is
+/// read through first, so that what is wrong with it shows before anything is written.
 pub(super) fn inputs(
     source: &SourceName,
     schema: &Schema,
@@ -36,27 +38,41 @@ pub(super) fn inputs(
             Some(_) => source.name.clone(),
             None => format!("{}.{}", source.name, field.name()),
         };
-        let element = element_of(source, field)?;
-        Ok(Input {
-            shape: ArrayShape {
-                name,
-                element,
-                len: rows,
-            },
-            bytes: Box::new(Column {
-                batches: read(index)?,
-                name: field.name().clone(),
-                row: 0,
-                bytes: Vec::new(),
-                at: 0,
-            }),
-        })
+        let shape = ArrayShape {
+            name,
+            element: element_of(source, field)?,
+            len: rows,
+        };
+        check(Column::new(read(index)?, field), &shape)?;
+        let bytes = Box::new(Column::new(read(index)?, field));
+        Ok(Input { shape, bytes })
     });
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     match inputs.is_empty() {
         true => Err(no_column(source, schema)),
         false => Ok(inputs),
     }
+}
+
+/// Reads all of a column, which has to have the values that its array shall have.
+fn check(mut column: Column, shape: &ArrayShape) -> Result<()> {
+    let array = &shape.name;
+    let progress = Progress::begin(format!("check column {}", column.name), 0);
+    let found = io::copy(&mut column, &mut io::sink()).map_err(|source| Error::Source {
+        array: array.clone(),
+        source,
+    })?;
+    let expected = shape.len * shape.element.bytes();
+    if found != expected {
+        return Err(Error::SourceLength {
+            array: array.clone(),
+            expected,
+            found: found.to_string(),
+        }
+        .into());
+    }
+    progress.end(&format!("{} values", shape.len));
+    Ok(())
 }
 
 /// What is said if the column is not there.
@@ -118,6 +134,16 @@ struct Column {
 }
 
 impl Column {
+    fn new(batches: Batches, field: &Field) -> Self {
+        Self {
+            batches,
+            name: field.name().clone(),
+            row: 0,
+            bytes: Vec::new(),
+            at: 0,
+        }
+    }
+
     fn next_batch(&mut self) -> io::Result<bool> {
         let Some(batch) = self.batches.next() else {
             return Ok(false);

@@ -1,7 +1,8 @@
 //! CSV files with a line of names: each column an array.
 //!
 //! The file is read once to count its rows and, where nobody said them, to find the types: i64 where
-//! all values are whole numbers, f64 where all are numbers. Then once for each column.
+//! all values are whole numbers, f64 where all are numbers. Then twice for each column: to check its values, and
+//! to write them.
 
 use std::fs::File;
 use std::io::Seek;

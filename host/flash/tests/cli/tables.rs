@@ -54,6 +54,27 @@ fn an_empty_cell_is_told_by_its_row() {
     folder.succeed("verify file:a.img");
 }
 
+#[test]
+fn a_wrong_value_is_told_before_a_volume_goes() {
+    let folder = Folder::new();
+    folder.write("s.bin", &[5; 1000]);
+    folder.write("t.csv", b"a,b\n1,2\n3,\n500,6\n");
+    // Without room for two.
+    folder.succeed("flash --to file:w.img --size 320K s:u8=s.bin");
+    let before = folder.read("w.img");
+    for (source, word) in [
+        ("b=t.csv#b", "column b has no value in row 2"),
+        ("a:u8=t.csv#a", "500"),
+    ] {
+        let to = "flash --to file:w.img --yes-destroy file:w.img";
+        folder.fail(&format!("{to} {source}"), 1, &[word]);
+        assert!(folder.read("w.img") == before);
+        folder.fail(&format!("flash --to file:new.img {source}"), 1, &[word]);
+    }
+    assert_eq!(folder.names(), ["s.bin", "t.csv", "w.img"]);
+    folder.succeed("flash --to file:w.img --yes-destroy file:w.img a=t.csv#a");
+}
+
 fn write_parquet(folder: &Folder, name: &str, columns: Vec<(&str, ArrayRef)>, how: Compression) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let properties = WriterProperties::builder().set_compression(how).build();
