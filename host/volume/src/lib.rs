@@ -21,6 +21,7 @@ mod member;
 mod name;
 mod open;
 mod plan;
+mod rules;
 mod spread;
 mod superblock;
 mod survey;

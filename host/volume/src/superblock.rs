@@ -3,7 +3,6 @@
 //! Members are read as if anybody had written them: whatever the bytes are, they are either a
 //! superblock that holds together or a [`Damage`], and nothing panics.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use uuid::Uuid;
@@ -13,7 +12,6 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::UNIT;
 use crate::element::ElementType;
-use crate::member::Members;
 use crate::spread::Spread;
 
 const MAGIC: &[u8; 16] = b"warpstore volume";
@@ -249,46 +247,6 @@ impl Superblock {
         superblock.check()?;
         Ok(superblock)
     }
-
-    /// Whether the values hold together, so that nobody behind needs to ask again.
-    fn check(&self) -> Result<(), Damage> {
-        let of = &self.description;
-        let rules = [
-            (
-                (1..=Members::MAX as u32).contains(&of.members) && self.member < of.members,
-                "the number of members",
-            ),
-            (
-                of.stripe >= UNIT && of.stripe.is_multiple_of(UNIT),
-                "the stripe unit",
-            ),
-            (
-                of.region.start >= 2 * UNIT
-                    && of.region.start.is_multiple_of(UNIT)
-                    && of.region.start <= of.region.end
-                    && self.member_bytes.is_multiple_of(UNIT)
-                    && self.member_bytes >= UNIT
-                    && of.region.end <= self.member_bytes - UNIT,
-                "where the data are",
-            ),
-            (
-                of.checks_offset.is_multiple_of(UNIT) && of.checks_offset < 1 << 62,
-                "where the checksums are",
-            ),
-        ];
-        if let Some((_, what)) = rules.into_iter().find(|(holds, _)| !holds) {
-            return Err(Damage::Value(what));
-        }
-        let room = of.region.end - of.region.start;
-        if of
-            .spread()
-            .member_bytes(of.bytes())
-            .is_none_or(|needed| needed > room)
-        {
-            return Err(Damage::Value("less room than the arrays need"));
-        }
-        check_arrays(&of.arrays, of.checks_offset)
-    }
 }
 
 fn description(header: &Header, arrays: Vec<ArrayEntry>) -> Result<Description, Damage> {
@@ -326,24 +284,4 @@ fn array(entry: &Entry) -> Result<ArrayEntry, Damage> {
         offset: entry.offset.get(),
         crc: entry.crc.get(),
     })
-}
-
-/// Arrays lie one behind the other, under names of their own.
-fn check_arrays(arrays: &[ArrayEntry], end: u64) -> Result<(), Damage> {
-    let mut names = BTreeSet::new();
-    let mut expected = 0;
-    for array in arrays {
-        if array.name.is_empty() || !names.insert(array.name.as_str()) {
-            return Err(Damage::Value("the name of an array"));
-        }
-        let bytes = array.len.checked_mul(array.element.bytes());
-        if array.offset != expected || bytes.is_none_or(|bytes| bytes > end - expected) {
-            return Err(Damage::Value("where an array is"));
-        }
-        expected = array.end();
-    }
-    match expected == end {
-        true => Ok(()),
-        false => Err(Damage::Value("where the checksums are")),
-    }
 }
