@@ -81,6 +81,11 @@ pub enum Error {
     )]
     Mixture { uuid: Uuid, generation: u64 },
     #[error(
+        "{member} holds the last generation that there can be, so its volume cannot be changed; `extract` its \
+         arrays and flash them to members that are empty"
+    )]
+    LastGeneration { member: String },
+    #[error(
         "{member} had {was} bytes when the volume was written and has {is} now; give it back its size"
     )]
     Resized { member: String, was: u64, is: u64 },

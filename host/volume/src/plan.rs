@@ -15,7 +15,7 @@ use crate::spread::Spread;
 use crate::superblock::{
     ArrayEntry, Description, MAX_ARRAYS, MAX_NAME, State, Superblock, checks_bytes,
 };
-use crate::survey::{Found, Surveyed};
+use crate::survey::{Found, Surveyed, next_generation};
 
 /// Where the data of a member may begin: behind a superblock and the journal.
 const DATA: u64 = 2 * UNIT;
@@ -182,13 +182,11 @@ impl Plan {
             },
             None => (DATA, check_nothing_lost(members, &surveyed, may_destroy)?),
         };
-        let newest = surveyed.iter().flat_map(Surveyed::readable);
-        let newest = newest.map(|copy| copy.description.generation).max();
         let description = Description {
             uuid: old
                 .as_ref()
                 .map_or_else(Uuid::new_v4, |old| old.description.uuid),
-            generation: newest.unwrap_or(0) + 1,
+            generation: next_generation(members, &surveyed)?,
             members: members.count(),
             layout: new.layout,
             stripe: new.stripe,

@@ -6,11 +6,15 @@ use crate::UNIT;
 use crate::member::Members;
 use crate::superblock::{ArrayEntry, Damage, Superblock};
 
+/// The last generation. Accepted beyond it, none could follow.
+pub(crate) const LAST_GENERATION: u64 = u64::MAX - 1;
+
 impl Superblock {
     /// Whether the values hold together, so that nobody behind needs to ask again.
     pub(crate) fn check(&self) -> Result<(), Damage> {
         let of = &self.description;
         let rules = [
+            (of.generation <= LAST_GENERATION, "the generation"),
             (
                 (1..=Members::MAX as u32).contains(&of.members) && self.member < of.members,
                 "the number of members",

@@ -8,6 +8,7 @@ use crate::UNIT;
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::member::Members;
+use crate::rules::LAST_GENERATION;
 use crate::superblock::{Damage, Superblock};
 
 /// Bytes at either end of a member that are looked at to call it empty: where partition tables and
@@ -142,6 +143,19 @@ impl Surveyed {
             },
             _ => Found::Data,
         }
+    }
+}
+
+/// The generation that a change puts in force: the one behind all that members have.
+pub(crate) fn next_generation(members: &Members, surveyed: &[Surveyed]) -> Result<u64, Error> {
+    let generation = |surveyed: &Surveyed| Some(surveyed.newest()?.description.generation);
+    let newest = surveyed.iter().map(generation).enumerate();
+    match newest.max_by_key(|(_, generation)| *generation) {
+        Some((member, Some(LAST_GENERATION))) => Err(Error::LastGeneration {
+            member: members.name(member),
+        }),
+        Some((_, Some(newest))) => Ok(newest + 1),
+        _ => Ok(1),
     }
 }
 

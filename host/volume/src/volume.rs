@@ -9,7 +9,7 @@ use crate::journal::Journal;
 use crate::member::Members;
 use crate::open::Chosen;
 use crate::superblock::{ArrayEntry, Description, State, Superblock};
-use crate::survey::Surveyed;
+use crate::survey::{Surveyed, next_generation};
 use crate::write::Step;
 
 /// A volume whose members are all there and agree.
@@ -162,13 +162,12 @@ impl Volume {
     fn change(&mut self, change: impl FnOnce(&mut Description)) -> Result<(), Error> {
         let surveyed = Surveyed::all(&mut self.members)?;
         let in_force = Chosen::of(&self.members, &surveyed)?;
-        let newest = surveyed.iter().flat_map(Surveyed::readable);
-        let newest = newest.map(|copy| copy.description.generation).max();
+        let generation = next_generation(&self.members, &surveyed)?;
         let mut description = in_force.description.clone();
         repair(&mut self.members, &in_force, &surveyed)?;
         Journal::clear(&mut self.members)?;
         change(&mut description);
-        description.generation = newest.unwrap_or(0) + 1;
+        description.generation = generation;
         commit(&mut self.members, &description)?;
         self.description = description;
         Ok(())

@@ -150,6 +150,38 @@ fn superblock() -> Vec<u8> {
     disks[0].platter.borrow().durable[..UNIT as usize].to_vec()
 }
 
+/// Gives a superblock the checksum that it should have.
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes[20..24].fill(0);
+    let sum = crc32c::crc32c(&bytes);
+    bytes[20..24].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_generation_that_none_can_follow_is_refused() {
+    let (disks, content) = flashed(Layout::Stripe, 1, UNIT);
+    let superblock = |generation: u64| {
+        let mut bytes = disks[0].platter.borrow().durable[..UNIT as usize].to_vec();
+        bytes[40..48].copy_from_slice(&generation.to_le_bytes());
+        with_checksum(bytes)
+    };
+    let beyond = Superblock::decode(&superblock(u64::MAX));
+    assert_eq!(beyond, Err(Damage::Value("the generation")));
+    let last = superblock(u64::MAX - 1);
+    for slot in [0, 29 * UNIT as usize] {
+        disks[0].platter.borrow_mut().durable[slot..][..UNIT as usize].copy_from_slice(&last);
+    }
+    let before = disks[0].platter.borrow().written;
+    let mut volume = open(&disks).unwrap();
+    assert_eq!(read(&mut volume), content);
+    let sealed = volume.seal(&mut |_, _| {});
+    assert!(matches!(sealed, Err(Error::LastGeneration { .. })));
+    let flashed = content.flash_over(&disks, Layout::Stripe, UNIT, |_| true);
+    assert!(matches!(flashed, Err(Error::LastGeneration { .. })));
+    assert_eq!(disks[0].platter.borrow().written, before);
+}
+
 proptest! {
     /// Any byte of a sealed volume: found in data, told in superblocks, and never believed.
     #[test]
@@ -178,10 +210,7 @@ proptest! {
     fn values_are_checked_behind_the_checksum(at in 24..640usize, byte: u8) {
         let mut bytes = superblock();
         bytes[at] = byte;
-        bytes[20..24].fill(0);
-        let sum = crc32c::crc32c(&bytes);
-        bytes[20..24].copy_from_slice(&sum.to_le_bytes());
-        match Superblock::decode(&bytes) {
+        match Superblock::decode(&with_checksum(bytes)) {
             // What is not used must be zeros in a superblock of ours, and may be anything in another.
             Ok(superblock) => {
                 let again = Superblock::decode(&superblock.encode());
