@@ -11,10 +11,9 @@ use crate::error::Error;
 use crate::journal::Journal;
 use crate::member::Members;
 use crate::open::Chosen;
+use crate::rules::may_name;
 use crate::spread::Spread;
-use crate::superblock::{
-    ArrayEntry, Description, MAX_ARRAYS, MAX_NAME, State, Superblock, checks_bytes,
-};
+use crate::superblock::{ArrayEntry, Description, MAX_ARRAYS, State, Superblock, checks_bytes};
 use crate::survey::{Found, Surveyed, next_generation};
 
 /// Where the data of a member may begin: behind a superblock and the journal.
@@ -23,7 +22,7 @@ const DATA: u64 = 2 * UNIT;
 /// An array that shall be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayShape {
-    /// Its name: 1 to [`MAX_NAME`] bytes.
+    /// Its name: 1 to [`MAX_NAME`](crate::MAX_NAME) bytes.
     pub name: String,
     /// Type of its elements.
     pub element: ElementType,
@@ -59,7 +58,11 @@ impl NewVolume {
         let mut offset = 0;
         let mut entries = Vec::new();
         for array in arrays {
-            check_name(&array.name)?;
+            if !may_name(&array.name) {
+                return Err(Error::Name {
+                    name: array.name.clone(),
+                });
+            }
             if !names.insert(&array.name) {
                 return Err(Error::SameName {
                     name: array.name.clone(),
@@ -112,16 +115,6 @@ impl NewVolume {
     /// It is beyond all sizes.
     pub fn member_bytes_for_two(&self, members: u32) -> Result<u64, Error> {
         Ok(DATA + 2 * self.region_bytes(members)? + UNIT)
-    }
-}
-
-fn check_name(name: &str) -> Result<(), Error> {
-    let is_wrong = |c: char| c.is_whitespace() || c.is_control() || ",=:/#".contains(c);
-    match name.is_empty() || name.len() > MAX_NAME || name.contains(is_wrong) {
-        true => Err(Error::Name {
-            name: name.to_owned(),
-        }),
-        false => Ok(()),
     }
 }
 

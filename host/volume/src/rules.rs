@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::UNIT;
 use crate::member::Members;
-use crate::superblock::{ArrayEntry, Damage, Superblock};
+use crate::superblock::{ArrayEntry, Damage, MAX_NAME, Superblock};
 
 /// The last generation. Accepted beyond it, none could follow.
 pub(crate) const LAST_GENERATION: u64 = u64::MAX - 1;
@@ -52,12 +52,18 @@ impl Superblock {
     }
 }
 
+/// Whether an array may be called so: what a command line can say, and a terminal show.
+pub(crate) fn may_name(name: &str) -> bool {
+    let is_wrong = |c: char| c.is_whitespace() || c.is_control() || ",=:/#".contains(c);
+    (1..=MAX_NAME).contains(&name.len()) && !name.contains(is_wrong)
+}
+
 /// Arrays lie one behind the other, under names of their own.
 fn check_arrays(arrays: &[ArrayEntry], end: u64) -> Result<(), Damage> {
     let mut names = BTreeSet::new();
     let mut expected = 0;
     for array in arrays {
-        if array.name.is_empty() || !names.insert(array.name.as_str()) {
+        if !may_name(&array.name) || !names.insert(array.name.as_str()) {
             return Err(Damage::Value("the name of an array"));
         }
         let bytes = array.len.checked_mul(array.element.bytes());

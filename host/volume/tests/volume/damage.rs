@@ -159,6 +159,16 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
+fn names_that_no_flash_gives_are_refused() {
+    for name in ["\x1b[31mred", "two\nlines", "a b", "a,b", "\u{9b}31m"] {
+        let mut bytes = superblock();
+        bytes[128..128 + name.len()].copy_from_slice(name.as_bytes());
+        let refused = Superblock::decode(&with_checksum(bytes));
+        assert_eq!(refused, Err(Damage::Value("the name of an array")));
+    }
+}
+
+#[test]
 fn a_generation_that_none_can_follow_is_refused() {
     let (disks, content) = flashed(Layout::Stripe, 1, UNIT);
     let superblock = |generation: u64| {
