@@ -25,6 +25,11 @@ pub enum Error {
     Media(#[from] MediaError),
     #[error("{member} is in use by another process; end that first")]
     InUse { member: String },
+    #[error(
+        "{member} has {bytes} bytes and does not end as a media file does: it was cut off, or not made by warpstore; \
+         give the whole file"
+    )]
+    NoMediaFile { member: String, bytes: u64 },
     #[error("{given} members were given; a volume has 1 to 64")]
     NumberOfMembers { given: usize },
     #[error("{member} has blocks of {block} bytes; a volume needs blocks that divide 4096 bytes")]

@@ -1,6 +1,6 @@
 //! Media files as members, and members that are not there yet.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,13 @@ impl FileMember {
     /// # Errors
     /// It is not there, not a media file, or in use.
     pub fn open(path: &Path, for_writing: bool) -> Result<Self, Error> {
-        let media = MediaFile::open(path, for_writing)?;
+        let media = MediaFile::open(path, for_writing).map_err(|error| match error {
+            MediaError::Foreign { path } => Error::NoMediaFile {
+                member: Self::name_of(&path),
+                bytes: fs::metadata(&path).map_or(0, |metadata| metadata.len()),
+            },
+            other => other.into(),
+        })?;
         Self::locked(path, media, for_writing)
     }
 

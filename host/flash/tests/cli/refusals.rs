@@ -30,6 +30,15 @@ fn members_that_make_no_volume_are_refused() {
     );
     folder.fail("ls file:none.img", 1, &["none.img", "No such file"]);
     folder.fail("ls file:s.bin", 1, &["s.bin", "not made by warpstore"]);
+    for bytes in [0, 300_000] {
+        let member = folder.read("a.img");
+        folder.write("cut.img", &member[..bytes]);
+        let words = format!("file:cut.img has {bytes} bytes");
+        for command in ["ls", "verify"] {
+            let line = format!("{command} file:cut.img,file:b.img");
+            folder.fail(&line, 1, &[&words, "cut off", "give the whole file"]);
+        }
+    }
     // A copy of a member from before the last flash.
     folder.write("old.img", &folder.read("b.img"));
     folder.succeed("flash --to file:a.img,file:b.img s:u8=s.bin");
