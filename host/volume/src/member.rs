@@ -43,7 +43,7 @@ impl Members {
     /// The most members of a volume.
     pub const MAX: usize = 64;
     /// The smallest member: two superblocks, the journal and a unit of data.
-    const FEWEST_BYTES: u64 = 4 * UNIT;
+    pub(crate) const FEWEST_BYTES: u64 = 4 * UNIT;
 
     /// Takes the members.
     ///

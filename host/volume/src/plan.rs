@@ -105,7 +105,7 @@ impl NewVolume {
     /// # Errors
     /// It is beyond all sizes.
     pub fn member_bytes(&self, members: u32) -> Result<u64, Error> {
-        Ok(DATA + self.region_bytes(members)? + UNIT)
+        Ok(Members::FEWEST_BYTES.max(DATA + self.region_bytes(members)? + UNIT))
     }
 
     /// The size of each of so many members with which the volume can be written anew while this one
@@ -114,7 +114,7 @@ impl NewVolume {
     /// # Errors
     /// It is beyond all sizes.
     pub fn member_bytes_for_two(&self, members: u32) -> Result<u64, Error> {
-        Ok(DATA + 2 * self.region_bytes(members)? + UNIT)
+        Ok(Members::FEWEST_BYTES.max(DATA + 2 * self.region_bytes(members)? + UNIT))
     }
 }
 

@@ -56,6 +56,17 @@ fn raw_binary_comes_back_and_is_replaced() {
 }
 
 #[test]
+fn an_empty_array_is_one() {
+    let folder = Folder::new();
+    folder.write("none.bin", b"");
+    folder.succeed("flash --to file:a.img k:u8=none.bin");
+    folder.succeed("flash --to file:a.img k:u8=none.bin");
+    folder.succeed("verify file:a.img");
+    folder.succeed("extract file:a.img k=out");
+    assert_eq!(folder.read("out"), b"");
+}
+
+#[test]
 fn a_dry_run_makes_nothing() {
     let folder = Folder::new();
     folder.write("s.bin", b"12345678");
