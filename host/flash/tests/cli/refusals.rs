@@ -114,6 +114,24 @@ fn sizes_are_told_with_the_numbers() {
 }
 
 #[test]
+fn a_member_by_two_names_is_told_before_it_is_made() {
+    let folder = with_source();
+    let line = "flash --to file:a.img,file:./a.img s:u8=s.bin";
+    let words = ["--to file:./a.img: it is the same file as file:a.img"];
+    folder.fail(line, 2, &words);
+    assert_eq!(folder.names(), ["s.bin"]);
+    folder.succeed("flash --to file:a.img s:u8=s.bin");
+    folder.fail(line, 2, &words);
+    std::os::unix::fs::symlink("a.img", folder.path("b.img")).unwrap();
+    folder.fail(
+        "flash --to file:a.img,file:b.img s:u8=s.bin",
+        2,
+        &["the same file"],
+    );
+    folder.succeed("verify file:a.img");
+}
+
+#[test]
 fn a_member_in_use_is_left_alone() {
     let folder = with_source();
     folder.succeed("flash --to file:a.img s:u8=s.bin");
