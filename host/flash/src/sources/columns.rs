@@ -108,6 +108,7 @@ fn element_of(source: &SourceName, field: &Field) -> Result<ElementType> {
         Decimal128(..) => ElementType::I128,
         Float32 => ElementType::F32,
         Float64 => ElementType::F64,
+        DataType::Null => bail!("{file}: column {name} has no value in any row"),
         other => bail!(
             "{file}: column {name} is of type {other}, which is no number of fixed size; choose columns with \
              {}={file}#COLUMN",

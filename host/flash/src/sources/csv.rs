@@ -5,7 +5,6 @@
 //! to write them.
 
 use std::fs::File;
-use std::io::Seek;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,12 +22,18 @@ use crate::options::SourceName;
 pub(super) fn open(source: &SourceName) -> Result<Vec<Input>> {
     let path = &source.file;
     let progress = Progress::begin(format!("count the rows of {}", path.display()), 0);
-    let mut file = open_file(path)?;
+    let file = open_file(path)?;
     let (schema, rows) = format()
-        .infer_schema(&mut file, None)
+        .infer_schema(file, None)
         .with_context(|| path.display().to_string())?;
     progress.end(&format!("{rows} rows"));
-    file.rewind()?;
+    if rows == 0 && source.element.is_none() && !schema.fields().is_empty() {
+        bail!(
+            "{}: it has no rows, so its columns show no types; for an empty array say the type, as \
+             NAME:TYPE=FILE#COLUMN",
+            path.display()
+        );
+    }
     let schema = Arc::new(with_types(source, &schema)?);
     inputs(source, &schema, rows as u64, |index| {
         read(path, &schema, index)

@@ -55,6 +55,31 @@ fn an_empty_cell_is_told_by_its_row() {
 }
 
 #[test]
+fn a_table_without_rows_is_an_empty_array_of_the_type_that_is_said() {
+    let folder = Folder::new();
+    folder.write("t.csv", b"a,b\n");
+    for source in ["t=t.csv", "a=t.csv#a"] {
+        let line = format!("flash --to file:a.img {source}");
+        folder.fail(
+            &line,
+            1,
+            &["t.csv: it has no rows", "NAME:TYPE=FILE#COLUMN"],
+        );
+    }
+    folder.succeed("flash --to file:a.img a:u16=t.csv#a");
+    folder.succeed("extract file:a.img a=out");
+    assert_eq!(folder.read("out"), b"");
+    folder.write("u.csv", b"a,b\n1,\n2,\n");
+    folder.fail(
+        "flash --to file:a.img b=u.csv#b",
+        1,
+        &["u.csv: column b has no value in any row"],
+    );
+    folder.write("v.csv", b"");
+    folder.fail("flash --to file:a.img v=v.csv", 1, &["has no columns"]);
+}
+
+#[test]
 fn a_wrong_value_is_told_before_a_volume_goes() {
     let folder = Folder::new();
     folder.write("s.bin", &[5; 1000]);
