@@ -6,6 +6,7 @@
 mod commands;
 mod emulated;
 mod joined;
+mod media;
 mod outside;
 mod serve;
 mod socket;
@@ -24,7 +25,7 @@ use crate::buffer::Buffer;
 use crate::config::{Configuration, SsdSource};
 use crate::runner::Runner;
 pub(crate) use emulated::Emulated;
-use emulated::NewFiles;
+use media::NewFiles;
 pub(crate) use outside::only_namespace;
 pub use serve::SsdServer;
 pub(crate) use socket::Process;

@@ -6,14 +6,12 @@
 // UNSAFETY: memory of this crate's buffers is lent to the emulated controllers, which the same
 // `Ssd` owns and drops first.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use driver_vfio::Backing;
 use nvme_model::{Controller as Model, LentDoorbells, Link, Media, Namespace, Serving};
 
-use warpstore_volume::FileMember;
-
+use super::media::{NewFiles, media_file};
 use super::{Medium, Opened, Ssd};
 use crate::Error;
 use crate::buffer::{Buffer, Place};
@@ -124,34 +122,25 @@ impl Emulated {
         let (of, queues) = (session.ssds, session.queues);
         let serial = serial(config, index);
         let media_buffer = |place| runner.allocate(place, config.bytes as usize);
-        let from_file = |path: &Path, overwrite| -> Result<_, Error> {
-            let media = Media::file(path, config.bytes, &serial, overwrite)?;
-            let copy = match runner {
-                Runner::Threads(_) => None,
-                Runner::Cuda(_) => Some(media_buffer(Place::Shared)?),
-            };
-            Ok((media, MediaMemory::Own { copy }))
-        };
-        let (media, memory) = match &config.medium {
-            config::Medium::None => (Media::none(), MediaMemory::None),
-            config::Medium::Near | config::Medium::Host if config.volatile_write_cache => {
+        let (media, memory) = match media_file(config, index, of)? {
+            Some(media) => {
+                let copy = match runner {
+                    Runner::Threads(_) => None,
+                    Runner::Cuda(_) => Some(media_buffer(Place::Shared)?),
+                };
+                (media, MediaMemory::Own { copy })
+            }
+            None if config.medium == config::Medium::None => (Media::none(), MediaMemory::None),
+            None if config.volatile_write_cache => {
                 (Media::ram(config.bytes)?, MediaMemory::Own { copy: None })
             }
-            config::Medium::Near | config::Medium::Host => {
+            None => {
                 let near = config.medium == config::Medium::Near;
                 let buffer = media_buffer(if near { Place::Kernel } else { Place::Shared })?;
                 // SAFETY: the buffer lives in the same `Ssd` as the model, and longer.
                 let media = unsafe { Media::lent(buffer.address(), config.bytes) };
                 (media, MediaMemory::Lent(buffer))
             }
-            config::Medium::File { path, overwrite } => {
-                let path = member_path(path, index, of);
-                if !overwrite {
-                    check_no_member(&path)?;
-                }
-                from_file(&path, *overwrite)?
-            }
-            config::Medium::Files(paths) => from_file(&paths[index as usize], false)?,
         };
         let doorbells = match runner {
             Runner::Threads(_) => None,
@@ -272,71 +261,5 @@ impl Emulated {
                 self.model.configuration().serial
             )))
         }
-    }
-}
-
-/// Media files that are not there yet. Dropped, it removes those that have been made since: a
-/// session that cannot be opened leaves nothing behind.
-pub(crate) struct NewFiles(Vec<PathBuf>);
-
-impl NewFiles {
-    /// The media files that so many such SSDs make.
-    fn of(each: &SsdConfig, ssds: u32) -> Self {
-        let config::Medium::File { path, .. } = &each.medium else {
-            return Self(Vec::new());
-        };
-        let members = (0..ssds).map(|index| member_path(path, index, ssds));
-        // A link that leads nowhere is there and not ours to remove.
-        Self(
-            members
-                .filter(|path| path.symlink_metadata().is_err())
-                .collect(),
-        )
-    }
-
-    /// The session is open: they stay.
-    pub(crate) fn keep(mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for NewFiles {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // Best effort, and most are not there: the error to report is another one.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Refuses a media file that is a member of a volume: arrays of a session would lie over it.
-fn check_no_member(path: &Path) -> Result<(), Error> {
-    match FileMember::holds_volume(path) {
-        false => Ok(()),
-        true => Err(Error::Configuration(format!(
-            "media file {} is a member of a volume; open the volume, or let it be overwritten (--overwrite)",
-            path.display()
-        ))),
-    }
-}
-
-/// File of SSD `index` of `of`.
-pub(super) fn member_path(path: &Path, index: u32, of: u32) -> PathBuf {
-    if of == 1 {
-        return path.to_owned();
-    }
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{index}"));
-    PathBuf::from(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn several_media_files_are_numbered() {
-        assert_eq!(member_path(Path::new("a.img"), 0, 1), Path::new("a.img"));
-        assert_eq!(member_path(Path::new("a.img"), 2, 3), Path::new("a.img.2"));
     }
 }

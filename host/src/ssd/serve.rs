@@ -6,6 +6,7 @@ use driver_vfio::user::{self, Server, ServerError};
 use nvme_model::Media;
 
 use super::emulated;
+use super::media::media_file;
 use crate::Error;
 use crate::config::{Medium, SsdConfig};
 
@@ -27,19 +28,10 @@ impl SsdServer {
         let of = listeners.len() as u32;
         let ssd = |(index, listener)| -> Result<user::Ssd, Error> {
             let serial = emulated::serial(each, index);
-            let media = match &each.medium {
-                Medium::None => Media::none(),
-                Medium::Near | Medium::Host => Media::ram(each.bytes)?,
-                Medium::File { path, overwrite } => {
-                    let path = emulated::member_path(path, index, of);
-                    Media::file(&path, each.bytes, &serial, *overwrite)?
-                }
-                Medium::Files(paths) => {
-                    let path = paths.get(index as usize).ok_or_else(|| {
-                        Error::Configuration(format!("SSD {index} has no media file"))
-                    })?;
-                    Media::file(path, each.bytes, &serial, false)?
-                }
+            let media = match (media_file(each, index, of)?, &each.medium) {
+                (Some(media), _) => media,
+                (None, Medium::None) => Media::none(),
+                (None, _) => Media::ram(each.bytes)?,
             };
             Ok(user::Ssd {
                 listener,

@@ -129,11 +129,18 @@ fn a_member_is_no_medium_for_other_data() {
     flash(&folder, &["a"], Layout::Stripe, UNIT);
     let before = std::fs::read(folder.path("a")).unwrap();
     let line = "cc --graph g.el --ssd model:ideal,media=a";
-    folder.fail(
+    for line in [
         line,
-        1,
-        &["media file a is a member of a volume", "--overwrite"],
-    );
-    assert!(std::fs::read(folder.path("a")).unwrap() == before);
+        "cc --graph g.el --ssd process:ideal,media=a",
+        "serve-ssds --socket s --bytes 64K --media a",
+    ] {
+        let ended = folder.run(line);
+        assert_eq!(ended.status, Some(1), "{line}: {}", ended.stderr);
+        for words in ["media file a is a member of a volume", "--overwrite"] {
+            assert!(ended.stderr.contains(words), "{line}: {}", ended.stderr);
+        }
+        let after = std::fs::read(folder.path("a")).unwrap();
+        assert!(after == before, "{line} wrote over the volume");
+    }
     folder.succeed(&format!("{line} --overwrite"));
 }
