@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nvme_model::{Faults, Profile};
+use nvme_model::{Faults, Profile, Sharing};
 use warpstore_device::parts::nvme_queue::Protocol;
 use warpstore_device::{CacheMode, Layout};
 
@@ -43,7 +43,12 @@ pub enum Medium {
         overwrite: bool,
     },
     /// Media files that are there, one for each SSD.
-    Files(Vec<PathBuf>),
+    Files {
+        /// Their names.
+        paths: Vec<PathBuf>,
+        /// Whether nobody else may use them, or others may read them, and nobody writes.
+        sharing: Sharing,
+    },
 }
 
 /// An emulated SSD.
@@ -269,7 +274,7 @@ impl Configuration {
 
     fn check_emulated(&self, each: &SsdConfig) -> Result<(), Error> {
         let files = match &each.medium {
-            Medium::Files(files) => files.len(),
+            Medium::Files { paths, .. } => paths.len(),
             _ => self.ssds as usize,
         };
         first_broken(&[

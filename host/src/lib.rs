@@ -34,7 +34,7 @@ pub use config::{
 pub use error::Error;
 pub use kernels::kernels_ptx;
 pub use memory::Memory;
-pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, When};
+pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, Sharing, When};
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 pub use session::{Counts, Session};
 pub use ssd::SsdServer;

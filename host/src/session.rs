@@ -142,10 +142,11 @@ impl Session {
         opened: Opened,
         extent: Option<Extent>,
     ) -> Result<Self, Error> {
+        // Dropped in the other order: files that go again are closed before.
         let Opened {
+            new_files,
             ssds,
             serving,
-            new_files,
         } = opened;
         let store = StoreMemory::build(&runner, &config, &ssds, lanes, extent)?;
         let resident = match config.target {

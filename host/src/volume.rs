@@ -2,8 +2,6 @@
 
 mod ssd;
 
-use std::fs::File;
-
 use warpstore_volume::{FileMember, Member, MemberName, MemberNames, Members, Volume};
 
 use crate::Error;
@@ -44,23 +42,4 @@ pub fn open_volume(names: &MemberNames, access: VolumeAccess) -> Result<Volume, 
     let members = names.iter().map(|name| open_member(name, access));
     let members = Members::new(members.collect::<Result<_, _>>()?)?;
     Ok(Volume::open(members)?)
-}
-
-/// Keeps others from writing the media files of a volume, for as long as it lives.
-pub(crate) struct Locks {
-    _files: Vec<File>,
-}
-
-impl Locks {
-    /// Takes over from the members by which the volume was opened.
-    pub(crate) fn of(names: &MemberNames, access: VolumeAccess) -> Result<Self, Error> {
-        let files = names.iter().filter_map(|name| match name {
-            MemberName::File(path) => Some(path),
-            MemberName::Vfio(_) => None,
-        });
-        let locked = files.map(|path| Ok(FileMember::open(path, access.writes())?.into_lock()));
-        Ok(Self {
-            _files: locked.collect::<Result<_, Error>>()?,
-        })
-    }
 }

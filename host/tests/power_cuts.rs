@@ -62,9 +62,10 @@ fn work(session: &Session) -> (u64, u64) {
 #[test]
 fn what_a_flush_confirmed_is_there_after_a_power_cut() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("media");
     let (mut behind, mut rounds) = (0, 0);
     for moment in 0..16u64 {
+        // A session that could not be finished keeps its file.
+        let path = folder.path().join(moment.to_string());
         let session = Session::open(configuration(&path), "").unwrap();
         let zeros: Vec<u64> = (0..ELEMENTS).collect();
         session.create_array("numbers", &zeros).unwrap();

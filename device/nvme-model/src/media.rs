@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::memory::Span;
-pub use file::MediaFile;
+pub use file::{MediaFile, Sharing};
 
 /// Where the blocks of a controller are.
 #[derive(Debug)]
@@ -62,6 +62,15 @@ pub enum MediaError {
          name another file, or let it be overwritten (--overwrite)"
     )]
     Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody else has the file open.
+    #[error(
+        "media file {path} is in use by another process, or twice by this one; wait until that has \
+         ended, or name another file"
+    )]
+    InUse {
         /// The file.
         path: PathBuf,
     },
@@ -122,7 +131,8 @@ impl Media {
         }
     }
 
-    /// A file that keeps the blocks; see [`MediaFile::open_or_create`].
+    /// A file that keeps the blocks, and that nobody else uses meanwhile; see
+    /// [`MediaFile::open_or_create`].
     ///
     /// # Errors
     /// [`MediaError`], naming the file. Without `overwrite` a file of other origin is refused.
@@ -132,7 +142,23 @@ impl Media {
         serial: &str,
         overwrite: bool,
     ) -> Result<Self, MediaError> {
-        let opened = MediaFile::open_or_create(path, bytes, serial, overwrite)?;
+        Self::mapped(
+            path,
+            MediaFile::open_or_create(path, bytes, serial, overwrite)?,
+            bytes,
+        )
+    }
+
+    /// A media file that is there, shared with others as `sharing` says.
+    ///
+    /// # Errors
+    /// [`MediaError`], naming the file.
+    pub fn existing(path: &Path, bytes: u64, sharing: Sharing) -> Result<Self, MediaError> {
+        let opened = MediaFile::open(path, true)?.lock(path, sharing)?;
+        Self::mapped(path, opened, bytes)
+    }
+
+    fn mapped(path: &Path, opened: MediaFile, bytes: u64) -> Result<Self, MediaError> {
         if opened.bytes < bytes {
             return Err(MediaError::TooSmall {
                 path: path.to_owned(),

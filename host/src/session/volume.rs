@@ -1,5 +1,6 @@
 //! Sessions on volumes.
 
+use nvme_model::Sharing;
 use warpstore_device::Layout;
 use warpstore_volume::{Description, ElementType, MemberName, MemberNames};
 
@@ -8,12 +9,11 @@ use crate::Error;
 use crate::config::{Configuration, Medium, SsdSource, VfioConfig, VfioSsd};
 use crate::ssd::Ssd;
 use crate::store::Extent;
-use crate::volume::{Locks, VolumeAccess, open_volume};
+use crate::volume::{VolumeAccess, open_volume};
 
 /// The volume that a session is on.
 pub(super) struct OnVolume {
     pub access: VolumeAccess,
-    _locks: Locks,
 }
 
 impl Session {
@@ -53,21 +53,17 @@ impl Session {
             &description,
             access,
         )?;
-        // The SSDs themselves are opened again, and files locked.
-        drop(volume);
-        let locks = Locks::of(members, access)?;
         config.check()?;
         let (runner, lanes) = Self::runner_of(&config, ptx)?;
+        // The SSDs open their files again and lock them themselves.
+        drop(volume);
         let opened = Ssd::open_all(&runner, &config)?;
         let extent = Extent {
             start: description.region.start,
             bytes: description.checks_offset,
         };
         let mut session = Self::on(runner, config, lanes, opened, Some(extent))?;
-        session.volume = Some(OnVolume {
-            access,
-            _locks: locks,
-        });
+        session.volume = Some(OnVolume { access });
         for array in &description.arrays {
             session.adopt(array);
         }
@@ -96,7 +92,13 @@ fn source(
     match (&config.ssd, files.is_empty(), ssds.is_empty()) {
         (SsdSource::Emulated(each), false, true) => {
             let mut each = each.clone();
-            each.medium = Medium::Files(files);
+            each.medium = Medium::Files {
+                paths: files,
+                sharing: match access {
+                    VolumeAccess::ReadOnly => Sharing::Readers,
+                    VolumeAccess::ReadWrite => Sharing::Nobody,
+                },
+            };
             each.bytes = description.region.end;
             Ok(SsdSource::Emulated(each))
         }

@@ -1,5 +1,6 @@
 //! Media files of emulated SSDs: which SSD has which, and which are left alone.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use nvme_model::Media;
@@ -37,8 +38,12 @@ impl NewFiles {
 impl Drop for NewFiles {
     fn drop(&mut self) {
         for path in &self.0 {
-            // Best effort, and most are not there: the error to report is another one.
-            let _ = std::fs::remove_file(path);
+            // Another session may have made it meanwhile, and uses it.
+            let is_free = File::open(path).is_ok_and(|file| file.try_lock().is_ok());
+            if is_free {
+                // Best effort: the error to report is another one.
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 }
@@ -48,7 +53,6 @@ impl Drop for NewFiles {
 /// # Errors
 /// The file cannot be used, holds something else, or is a member of a volume.
 pub(super) fn media_file(config: &SsdConfig, index: u32, of: u32) -> Result<Option<Media>, Error> {
-    let serial = serial(config, index);
     let media = match &config.medium {
         Medium::None | Medium::Near | Medium::Host => return Ok(None),
         Medium::File { path, overwrite } => {
@@ -56,13 +60,13 @@ pub(super) fn media_file(config: &SsdConfig, index: u32, of: u32) -> Result<Opti
             if !overwrite {
                 check_no_member(&path)?;
             }
-            Media::file(&path, config.bytes, &serial, *overwrite)?
+            Media::file(&path, config.bytes, &serial(config, index), *overwrite)?
         }
-        Medium::Files(paths) => {
+        Medium::Files { paths, sharing } => {
             let path = paths
                 .get(index as usize)
                 .ok_or_else(|| Error::Configuration(format!("SSD {index} has no media file")))?;
-            Media::file(path, config.bytes, &serial, false)?
+            Media::existing(path, config.bytes, *sharing)?
         }
     };
     Ok(Some(media))

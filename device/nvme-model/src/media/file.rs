@@ -8,7 +8,7 @@
 //! | 24..32 | length of the media in bytes |
 //! | 32..52 | serial number of the controller, padded with spaces |
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -48,10 +48,11 @@ impl MediaFile {
 
     /// Opens the file, or creates it with `bytes` bytes of zeros if it does not exist or is empty. All
     /// of its space is allocated up front, so a full disk shows here and not as a fault in the middle
-    /// of a write. With `overwrite` any content becomes zeros.
+    /// of a write. With `overwrite` any content becomes zeros. As long as it is open, nobody else opens
+    /// it so, nor locks it.
     ///
     /// # Errors
-    /// As [`MediaFile::open`]. Nothing has been written then, and a file that was created has been
+    /// As [`MediaFile::open`] and [`MediaFile::lock`]. Nothing has been written then, and a file that was created has been
     /// removed.
     pub fn open_or_create(
         path: &Path,
@@ -71,6 +72,8 @@ impl MediaFile {
             "cannot open it for writing",
             "name a regular file in a folder that you may write",
         ))?;
+        // Before anything is looked at or written: it may be half made by somebody else.
+        let file = locked(path, file, Sharing::Nobody)?;
         let len = len_of(path, &file)?;
         if len != 0 && !overwrite {
             let bytes = held(path, &file, len)?;
@@ -88,6 +91,43 @@ impl MediaFile {
             )(source));
         }
         Ok(Self { file, bytes })
+    }
+
+    /// Keeps others from opening the file against `sharing`, as long as it is open here.
+    ///
+    /// # Errors
+    /// [`MediaError::InUse`], or [`MediaError::File`] if files there cannot be locked.
+    pub(super) fn lock(self, path: &Path, sharing: Sharing) -> Result<Self, MediaError> {
+        let file = locked(path, self.file, sharing)?;
+        Ok(Self { file, ..self })
+    }
+}
+
+/// With whom a media file is shared while it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// With nobody: it is written.
+    Nobody,
+    /// With others that read it, too.
+    Readers,
+}
+
+/// The file with an advisory lock (`flock`), which ends when the file is closed.
+fn locked(path: &Path, file: File, sharing: Sharing) -> Result<File, MediaError> {
+    let locked = match sharing {
+        Sharing::Nobody => file.try_lock(),
+        Sharing::Readers => file.try_lock_shared(),
+    };
+    match locked {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(MediaError::InUse {
+            path: path.to_owned(),
+        }),
+        Err(TryLockError::Error(source)) => Err(MediaError::file(
+            path,
+            "cannot lock it",
+            "name a file on a local file system",
+        )(source)),
     }
 }
 

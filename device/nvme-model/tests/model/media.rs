@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::rig::{PAGE, Rig, Server, admin_sqe, configuration, io_sqe};
-use nvme_model::{Media, MediaError};
+use nvme_model::{Media, MediaError, Sharing};
 
 fn bytes() -> u64 {
     configuration().media_bytes().unwrap()
@@ -124,4 +124,29 @@ fn a_read_only_file_is_refused() {
             .to_string()
             .contains("cannot open it for writing")
     );
+}
+
+#[test]
+fn a_file_in_use_is_refused_untouched() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("media");
+    let in_use = |opened: Result<Media, MediaError>| {
+        let error = opened.expect_err("it is in use");
+        assert!(matches!(error, MediaError::InUse { .. }), "{error}");
+        assert!(error.to_string().contains("in use by another process"));
+    };
+    let sharing = |sharing| Media::existing(&path, bytes(), sharing);
+    let first = up(open(&path, false).unwrap());
+    let content = fs::read(&path).unwrap();
+    for overwrite in [false, true] {
+        in_use(open(&path, overwrite));
+    }
+    in_use(sharing(Sharing::Readers));
+    assert!(fs::read(&path).unwrap() == content, "it was written");
+    drop(first);
+    let readers = [(); 2].map(|()| sharing(Sharing::Readers).unwrap());
+    in_use(sharing(Sharing::Nobody));
+    in_use(open(&path, true));
+    drop(readers);
+    drop(sharing(Sharing::Nobody).unwrap());
 }

@@ -132,6 +132,25 @@ fn media_of_a_process_outlive_it() {
 }
 
 #[test]
+fn media_in_use_are_refused_and_left_alone() {
+    let folder = Folder::new();
+    let _server = served(&folder, "--media m.img");
+    let before = fs::read(folder.path("m.img")).unwrap();
+    for line in [
+        "rw --ops 2000 --span 64K --ssd model:ideal,media=m.img --overwrite",
+        "rw --ops 2000 --span 64K --ssd process:ideal,media=m.img",
+        "serve-ssds --socket other --bytes 16M --media m.img",
+    ] {
+        let ended = folder.run(line);
+        assert_eq!(ended.status, Some(1), "{line}: {}", ended.stderr);
+        let said = ended.stderr.contains("m.img is in use by another process");
+        assert!(said, "{line}: {}", ended.stderr);
+        let after = fs::read(folder.path("m.img")).unwrap();
+        assert!(after == before, "{line} wrote over it");
+    }
+}
+
+#[test]
 fn a_process_serves_one_run_after_the_other() {
     let folder = Folder::with_graph();
     let _server = served(&folder, "--fail-one-in 50");
