@@ -1,30 +1,35 @@
 //! One connection: a command out, its reply in.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
 use zerocopy::IntoBytes;
 
 use super::error::UserError;
 use super::message::{Command, ERROR, Header, LONGEST, REPLY, TYPE};
 
-/// Longest wait for the other side to take or send some bytes. It answers at once, but for a reset,
-/// which waits for the commands that are being moved.
+/// Longest wait for a reply. The other side answers at once, but for a reset, which waits for the
+/// commands that are being moved.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A connection to a server. After an error it is of no more use.
+/// A connection to a server. After an error that is no refusal it is of no more use: a reply that
+/// comes late would answer the next command.
 pub(super) struct Socket {
     stream: UnixStream,
     path: PathBuf,
     next_id: u16,
+    /// Longest wait for a reply.
+    limit: Duration,
+    /// What ended the connection; later calls say so at once.
+    ended: Option<io::ErrorKind>,
 }
 
 /// A reply: what follows its header, and the descriptor that came with it.
@@ -39,19 +44,40 @@ impl Socket {
             path: path.to_owned(),
             source,
         })?;
-        let socket = Self {
+        Ok(Self::over(stream, path, LIMIT))
+    }
+
+    /// A connection that waits at most `limit` for a reply.
+    pub(super) fn over(stream: UnixStream, path: &Path, limit: Duration) -> Self {
+        Self {
             stream,
             path: path.to_owned(),
             next_id: 0,
-        };
-        let limited = socket.stream.set_read_timeout(Some(LIMIT));
-        let limited = limited.and_then(|()| socket.stream.set_write_timeout(Some(LIMIT)));
-        limited.map_err(|source| socket.gone(source))?;
-        Ok(socket)
+            limit,
+            ended: None,
+        }
     }
 
     /// Sends `command` with what follows its header and waits for the reply.
     pub(super) fn call(
+        &mut self,
+        command: Command,
+        parts: &[&[u8]],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Reply, UserError> {
+        if let Some(kind) = self.ended {
+            return Err(self.gone(kind.into()));
+        }
+        let reply = self.exchange(command, parts, descriptor);
+        self.ended = match &reply {
+            Err(UserError::Gone { source, .. }) => Some(source.kind()),
+            Err(UserError::Foreign { .. }) => Some(io::ErrorKind::InvalidData),
+            _ => None,
+        };
+        reply
+    }
+
+    fn exchange(
         &mut self,
         command: Command,
         parts: &[&[u8]],
@@ -65,13 +91,15 @@ impl Socket {
             size: (size_of::<Header>() + body) as u32,
             ..Header::default()
         };
-        self.send(&header, &parts.concat(), descriptor)
+        let deadline = Instant::now() + self.limit;
+        self.send(&header, &parts.concat(), descriptor, deadline)
             .map_err(|source| self.gone(source))?;
-        let (header, descriptor) = self.receive_header().map_err(|source| self.gone(source))?;
+        let (header, descriptor) = self
+            .receive_header(deadline)
+            .map_err(|source| self.gone(source))?;
         self.check(command, &header)?;
         let mut body = vec![0; header.size as usize - size_of::<Header>()];
-        self.stream
-            .read_exact(&mut body)
+        self.receive(&mut body, deadline)
             .map_err(|source| self.gone(source))?;
         if header.flags & ERROR != 0 {
             return Err(UserError::Refused {
@@ -85,41 +113,83 @@ impl Socket {
 
     /// The descriptor goes with the header alone, which is short enough to leave in one piece.
     fn send(
-        &mut self,
+        &self,
         header: &Header,
         body: &[u8],
         descriptor: Option<BorrowedFd<'_>>,
+        deadline: Instant,
     ) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if let Some(descriptor) = &descriptor {
-            let rights = SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor));
-            assert!(ancillary.push(rights), "there is room for one descriptor");
+        let sent = self.patiently(deadline, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if let Some(descriptor) = &descriptor {
+                let rights = SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor));
+                assert!(ancillary.push(rights), "there is room for one descriptor");
+            }
+            let bytes = [IoSlice::new(header.as_bytes())];
+            sendmsg(&self.stream, &bytes, &mut ancillary, SendFlags::NOSIGNAL)
+        })?;
+        for mut rest in [&header.as_bytes()[sent..], body] {
+            while !rest.is_empty() {
+                let sent =
+                    self.patiently(deadline, || send(&self.stream, rest, SendFlags::NOSIGNAL))?;
+                rest = &rest[sent..];
+            }
         }
-        let bytes = [IoSlice::new(header.as_bytes())];
-        let flags = SendFlags::NOSIGNAL;
-        let sent = sendmsg(&self.stream, &bytes, &mut ancillary, flags)?;
-        self.stream.write_all(&header.as_bytes()[sent..])?;
-        self.stream.write_all(body)
+        Ok(())
     }
 
-    fn receive_header(&mut self) -> io::Result<(Header, Option<OwnedFd>)> {
+    fn receive_header(&self, deadline: Instant) -> io::Result<(Header, Option<OwnedFd>)> {
         let mut header = Header::default();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut bytes = [IoSliceMut::new(header.as_mut_bytes())];
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let received = recvmsg(&self.stream, &mut bytes, &mut ancillary, flags)?.bytes;
-        if received == 0 {
+        let received = self.patiently(deadline, || {
+            let mut bytes = [IoSliceMut::new(header.as_mut_bytes())];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            recvmsg(&self.stream, &mut bytes, &mut ancillary, flags)
+        })?;
+        if received.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let descriptor = ancillary.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
             _ => None,
         });
-        self.stream
-            .read_exact(&mut header.as_mut_bytes()[received..])?;
+        self.receive(&mut header.as_mut_bytes()[received.bytes..], deadline)?;
         Ok((header, descriptor))
+    }
+
+    /// Fills `into`.
+    fn receive(&self, mut into: &mut [u8], deadline: Instant) -> io::Result<()> {
+        while !into.is_empty() {
+            let received = self.patiently(deadline, || (&self.stream).read(into))?;
+            if received == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            into = &mut into[received..];
+        }
+        Ok(())
+    }
+
+    /// Makes a system call on the stream, again after a signal, until `deadline`. A process that was
+    /// stopped and goes on sees such a signal, even without a handler.
+    fn patiently<T, E: Into<io::Error>>(
+        &self,
+        deadline: Instant,
+        mut call: impl FnMut() -> Result<T, E>,
+    ) -> io::Result<T> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            self.stream.set_write_timeout(Some(left))?;
+            match call().map_err(E::into) {
+                Err(error) if is_passing(error.kind()) => {}
+                other => return other,
+            }
+        }
     }
 
     /// The reply must be one to the command that was sent.
@@ -144,6 +214,62 @@ impl Socket {
         UserError::Gone {
             path: self.path.clone(),
             source,
+        }
+    }
+}
+
+/// Whether a call may be made again: a signal, or a time-out, of which the deadline decides.
+fn is_passing(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn after_a_wait_in_vain_nothing_is_sent_or_awaited() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let path = Path::new("ssd");
+        let mut socket = Socket::over(near, path, Duration::from_millis(50));
+        let mut said = || match socket.call(Command::DeviceReset, &[], None) {
+            Err(error @ UserError::Gone { .. }) => error.to_string(),
+            _ => panic!("nobody answers"),
+        };
+        let first = said();
+        assert!(first.contains("timed out"), "{first}");
+        let mut message = [0; 100];
+        let sent = (&far).read(&mut message).unwrap();
+        assert_eq!(sent, size_of::<Header>());
+        // The late reply is to the first command, and no second one is sent.
+        let mut header = Header::default();
+        header.as_mut_bytes().copy_from_slice(&message[..16]);
+        header.flags = REPLY;
+        (&far).write_all(header.as_bytes()).unwrap();
+        assert_eq!(said(), first);
+        far.set_nonblocking(true).unwrap();
+        let nothing = (&far).read(&mut message).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_refusal_is_not_the_end() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let limit = Duration::from_secs(60);
+        let mut socket = Socket::over(near, Path::new("ssd"), limit);
+        for id in 1..3 {
+            let refusal = Header {
+                id,
+                command: Command::DeviceReset as u16,
+                size: size_of::<Header>() as u32,
+                flags: REPLY | ERROR,
+                error: 22,
+            };
+            (&far).write_all(refusal.as_bytes()).unwrap();
+            let refused = socket.call(Command::DeviceReset, &[], None).err();
+            assert!(matches!(refused, Some(UserError::Refused { .. })));
         }
     }
 }

@@ -3,10 +3,12 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::thread;
+use std::time::Duration;
 
 use driver_vfio::user::{Client, UserError};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Place;
+use crate::{OtherSide, Place};
 
 /// What the client says of a server that reads its first message and answers `reply`.
 fn verdict(reply: &[u8]) -> UserError {
@@ -75,4 +77,26 @@ fn a_refusal_and_another_version_are_told() {
     assert!(text.contains("version 7 of the protocol"), "{text}");
     let text = verdict(&header(1, 16, 1, 0)).to_string();
     assert!(text.contains("too short"), "{text}");
+}
+
+/// A client that is stopped while it waits, as by Ctrl-Z, waits on when it continues.
+#[test]
+fn a_client_that_was_stopped_waits_on() {
+    let place = Place::new();
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let mut other = OtherSide::start("ask", &place.socket());
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; 16]).unwrap();
+    let pid = Pid::from_child(&other.0);
+    for _ in 0..3 {
+        // Enough for it to wait; too short, the test sees less and passes.
+        thread::sleep(Duration::from_millis(50));
+        kill_process(pid, Signal::STOP).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+    let mut reply = header(1, 20, 1, 0);
+    reply.extend([7, 0, 0, 0]);
+    stream.write_all(&reply).unwrap();
+    assert!(other.0.wait().unwrap().success());
 }
