@@ -1,6 +1,7 @@
 //! The client: a backing over a socket and shared pages.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -53,10 +54,19 @@ impl Client {
     /// Connects to the server at `path`, which serves nobody else now.
     ///
     /// # Errors
-    /// Nobody listens, or who listens is no such server.
+    /// Nobody listens, or who listens is no such server, or serves somebody else.
     pub fn connect(path: &Path) -> Result<Self, UserError> {
-        let mut socket = Socket::connect(path)?;
-        negotiate(&mut socket)?;
+        Self::over(Socket::connect(path)?, path)
+    }
+
+    fn over(mut socket: Socket, path: &Path) -> Result<Self, UserError> {
+        negotiate(&mut socket).map_err(|error| match error {
+            // The system takes connections for a server that is busy.
+            UserError::Gone { path, source } if source.kind() == ErrorKind::TimedOut => {
+                UserError::Busy { path }
+            }
+            other => other,
+        })?;
         check_device(&mut socket)?;
         let doorbells = map_doorbells(&mut socket)?;
         Ok(Self {
@@ -267,5 +277,23 @@ impl Backing for Client {
     fn reset(&self) -> Result<(), BackingError> {
         self.socket().call(Command::DeviceReset, &[], None)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_takes_no_client_may_be_busy() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let path = Path::new("ssd");
+        let socket = Socket::over(near, path, Duration::from_millis(20));
+        let error = Client::over(socket, path).err().expect("nobody answers");
+        let text = error.to_string();
+        assert!(text.contains("may be serving another run"), "{text}");
     }
 }

@@ -25,6 +25,15 @@ pub enum UserError {
         /// What the system says.
         source: io::Error,
     },
+    /// Somebody listens, and does not take the connection in time.
+    #[error(
+        "the SSD's process at {} does not answer: it may be serving another run; wait until that has \
+         ended, or start the process again if there is none", path.display()
+    )]
+    Busy {
+        /// The socket.
+        path: PathBuf,
+    },
     /// The other side refused a command.
     #[error(
         "the SSD's process at {} refused {command}{}",

@@ -1,5 +1,7 @@
 //! Emulated SSDs in processes of their own, reached through sockets and shared pages.
 
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +23,7 @@ pub(crate) struct Process {
 
 /// Connects to the SSDs and brings them up.
 pub(super) fn open(config: &Configuration, sockets: &[PathBuf]) -> Result<Opened, Error> {
+    check_distinct(sockets)?;
     let ssd = |path: &PathBuf| -> Result<Ssd, Error> {
         let client = Arc::new(Client::connect(path)?);
         let backing: Arc<dyn Backing> = client.clone();
@@ -35,6 +38,24 @@ pub(super) fn open(config: &Configuration, sockets: &[PathBuf]) -> Result<Opened
         serving: None,
         new_files: None,
     })
+}
+
+/// Refuses an SSD that is named twice: it would wait for itself. What is not there says so later.
+fn check_distinct(sockets: &[PathBuf]) -> Result<(), Error> {
+    let mut seen = HashMap::new();
+    for path in sockets {
+        let Ok(metadata) = path.metadata() else {
+            continue;
+        };
+        if let Some(other) = seen.insert((metadata.dev(), metadata.ino()), path) {
+            return Err(Error::Configuration(format!(
+                "{} and {} are the same SSD; name each one once",
+                other.display(),
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl Process {

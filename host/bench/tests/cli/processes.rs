@@ -166,6 +166,14 @@ fn a_process_serves_one_run_after_the_other() {
 }
 
 #[test]
+fn an_ssd_that_is_named_twice_is_refused() {
+    let folder = Folder::new();
+    let _server = served(&folder, "");
+    let line = "rw --ops 2000 --span 64K --ssd socket:ssd,./ssd";
+    folder.fail(line, 1, &["ssd and ./ssd are the same SSD"]);
+}
+
+#[test]
 fn a_run_that_is_killed_leaves_the_ssds_to_the_next() {
     let folder = Folder::with_graph();
     let mut server = served(&folder, "");
