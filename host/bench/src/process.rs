@@ -1,5 +1,6 @@
 //! A process that is the SSDs of a run: this binary again, as `serve-ssds`.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -66,7 +67,8 @@ impl SsdProcess {
         if wanted.overwrite {
             command.arg("--overwrite");
         }
-        let child = command.stdin(Stdio::piped()).spawn();
+        // In a group of its own Ctrl-C does not reach it: it ends after this process, and tidies up.
+        let child = command.stdin(Stdio::piped()).process_group(0).spawn();
         let mut process = Self {
             child: child.context("cannot start the SSDs' process")?,
             ssds: wanted.ssds,

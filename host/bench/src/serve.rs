@@ -6,7 +6,8 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -83,7 +84,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure>
         return Err(UsageError::new(NAME, "--socket", reason).into());
     }
     if serve.with_parent {
-        thread::spawn(end_with_stdin);
+        let sockets = serve.sockets.clone();
+        thread::spawn(move || end_with_stdin(&sockets));
     }
     let listeners = serve.sockets.iter().map(|path| bind(path));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
@@ -113,17 +115,28 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure>
     Ok(())
 }
 
-/// A listener that nobody finds at `path` yet.
+/// A listener that nobody finds at `path` yet. A socket there that nobody listens at any more will
+/// be replaced.
 fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     anyhow::ensure!(
-        path.symlink_metadata().is_err(),
-        "cannot listen at {}: remove what is there, if it was left by a process that was killed",
+        path.symlink_metadata().is_err() || is_abandoned(path),
+        "cannot listen at {}: something is there, and no socket that a process left; name another \
+         path, or end the process that listens there",
         path.display()
     );
     // One that a process left which was killed meanwhile.
     let _ = fs::remove_file(unready(path));
     UnixListener::bind(unready(path))
         .with_context(|| format!("cannot listen at {}", path.display()))
+}
+
+/// Whether `path` is a socket of a process that has ended.
+fn is_abandoned(path: &Path) -> bool {
+    let is_socket = path
+        .symlink_metadata()
+        .is_ok_and(|metadata| metadata.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && UnixStream::connect(path).is_err_and(refused)
 }
 
 /// Where a socket waits until there are SSDs behind it.
@@ -133,8 +146,16 @@ fn unready(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Ends this process when whoever holds the other end of stdin has ended.
-fn end_with_stdin() {
+/// Ends this process when whoever holds the other end of stdin has ended, and removes the sockets and
+/// the folder that was made for them: the other side may have had no time for it.
+fn end_with_stdin(sockets: &[PathBuf]) {
     let _ = io::stdin().read_to_end(&mut Vec::new());
+    for path in sockets {
+        // Best effort: who ended in order has removed them.
+        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(unready(path));
+        // It goes with the last.
+        let _ = path.parent().map(fs::remove_dir);
+    }
     std::process::exit(0);
 }

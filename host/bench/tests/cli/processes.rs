@@ -1,8 +1,9 @@
 //! SSDs in processes of their own: the same answers, and whoever dies is told of.
 
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,11 @@ struct Background {
 
 impl Background {
     fn start(folder: &Folder, line: &str, said: &str) -> Self {
+        Self::spawn(folder, folder.command(line), said)
+    }
+
+    fn spawn(folder: &Folder, mut command: Command, said: &str) -> Self {
         let said = folder.path(said);
-        let mut command = folder.command(line);
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -198,6 +202,48 @@ fn a_process_that_is_killed_ends_the_run_with_its_reason() {
     let names_it = message.contains("is gone or stuck") || message.contains("removed");
     assert!(names_it, "{message}");
     assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_no_sockets() {
+    let folder = Folder::new();
+    let temporary = folder.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let left = || fs::read_dir(&temporary).unwrap().count();
+    let line = "rw --ssds 2 --ssd process:ideal --ops 100000000 --timeout 1";
+    let mut command = folder.command(line);
+    command.env("TMPDIR", &temporary);
+    let mut run = Background::spawn(&folder, command, "said");
+    run.wait_for("the folder of the sockets", |_| left() == 1);
+    run.wait_for("the run", |run| read(&run.said).contains("rw"));
+    run.kill();
+    let begin = Instant::now();
+    while left() != 0 {
+        assert!(begin.elapsed() < PATIENCE, "the folder stays");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_socket_that_a_killed_process_left_is_replaced() {
+    let folder = Folder::with_graph();
+    served(&folder, "").kill();
+    assert!(folder.path("ssd").exists());
+    let line = "serve-ssds --socket ssd --bytes 16M";
+    let mut server = Background::start(&folder, line, "served");
+    let socket = folder.path("ssd");
+    let listens = |_: &Background| UnixStream::connect(&socket).is_ok();
+    server.wait_for("the socket", listens);
+    let bfs = folder.result("bfs --graph g.el --ssd socket:ssd");
+    assert_eq!(bfs["reached"], 4);
+    // One that is in use is not, nor is a file.
+    folder.write("file", b"content");
+    for path in ["ssd", "file"] {
+        let line = format!("serve-ssds --socket {path} --bytes 16M");
+        folder.fail(&line, 1, &["cannot listen", path]);
+    }
+    assert_eq!(fs::read(folder.path("file")).unwrap(), b"content");
+    folder.result("bfs --graph g.el --ssd socket:ssd");
 }
 
 #[test]
