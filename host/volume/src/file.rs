@@ -1,6 +1,6 @@
 //! Media files as members, and members that are not there yet.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -71,11 +71,6 @@ impl FileMember {
     /// What the user calls the member.
     pub fn name_of(path: &Path) -> String {
         MemberName::File(path.to_owned()).to_string()
-    }
-
-    /// The lock alone, which lives as long as the file is open.
-    pub fn into_lock(self) -> File {
-        self.media.file
     }
 
     fn locked(path: &Path, media: MediaFile, exclusive: bool) -> Result<Self, Error> {
