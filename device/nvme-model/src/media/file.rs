@@ -52,8 +52,8 @@ impl MediaFile {
     /// it so, nor locks it.
     ///
     /// # Errors
-    /// As [`MediaFile::open`] and [`MediaFile::lock`]. Nothing has been written then, and a file that was created has been
-    /// removed.
+    /// As [`MediaFile::open`], and that another process has it open. Nothing has been written then, and
+    /// a file that was created has been removed.
     pub fn open_or_create(
         path: &Path,
         bytes: u64,
