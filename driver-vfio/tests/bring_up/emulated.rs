@@ -135,7 +135,7 @@ fn doorbells_are_found_at_every_stride() {
 }
 
 #[test]
-fn the_smallest_ring_goes_round_ten_thousand_times() {
+fn the_smallest_ring_goes_round_a_hundred_thousand_times() {
     let (memory, data) = (rings(), Words::new(4096 / 8));
     let rig = Rig::new(Configuration {
         queue_entries: 2,
@@ -149,7 +149,7 @@ fn the_smallest_ring_goes_round_ten_thousand_times() {
         .create_queue_pair(request(&memory, 1, 2))
         .unwrap();
     let prp = DmaRegion::from(data.cells()).address();
-    let reads: Vec<Sqe> = (0..20_000)
+    let reads: Vec<Sqe> = (0..200_000)
         .map(|n| Sqe::read(1, n % 64, 0, prp, 0))
         .collect();
     let statuses = Submitter::new(&pair).run_all(&reads);

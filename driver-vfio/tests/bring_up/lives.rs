@@ -55,9 +55,9 @@ fn a_panic_leaves_the_controller_disabled() {
 
 /// More lives than the emulated controller has room for mappings.
 #[test]
-fn three_hundred_resets_under_load_leave_nothing_behind() {
+fn a_thousand_resets_under_load_leave_nothing_behind() {
     let rig = Rig::new(configuration());
-    for life in 0..300 {
+    for life in 0..1000 {
         let memory = rings();
         let data = Words::new(4096 / 8);
         let mut controller = rig.enable(1);
