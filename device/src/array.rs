@@ -140,8 +140,8 @@ impl<T: Element> Array<T> {
         index - (self.place(index).offset >> Self::SHIFT)
     }
 
-    /// Reads element `index`. Per lane: no lane waits for another on a hit; a warp of which all
-    /// lanes miss together submits together, one command for each distinct line.
+    /// Reads element `index`. Per lane: no lane waits for another on a hit; lanes of a warp that
+    /// miss together submit together, one command for each distinct line.
     ///
     /// # Errors
     /// `index` is not below [`Array::len`], or the SSD or its queue failed; see [`IoError`].

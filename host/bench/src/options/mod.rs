@@ -119,7 +119,7 @@ pub struct Options {
     #[arg(value_enum)]
     pub experiment: Option<Experiment>,
 
-    /// What executes the kernels [default: cuda if there is a GPU, else threads]
+    /// What executes the kernels [default: cuda if there is a GPU and no vfio SSD, else threads]
     #[arg(long, value_enum)]
     pub runner: Option<Runner>,
     /// Lanes that run at a time
@@ -202,7 +202,7 @@ pub struct Options {
     #[arg(long, value_name = "VERTEX", value_parser = number)]
     pub source: Option<u64>,
 
-    /// iops: bytes of a command [default: the LBA size; 4096 for real SSDs]
+    /// iops: bytes of a command [default: the LBA size; 4096 for vfio and socket]
     #[arg(long, value_name = "BYTES", value_parser = power_of_two(512, 65536))]
     pub block: Option<u64>,
     /// iops: commands of each run; cache: hits of each; rw, crowd: operations in all
