@@ -1,11 +1,13 @@
 //! A backing in front of another that shows a symptom from some register access on.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use driver_vfio::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
-use nvme_wire::regs::{Cap, Csts, offset};
-use warpstore_simt::{NativeCell, System};
+use nvme_wire::regs::{Cap, Csts, doorbell_offset, offset};
+use warpstore_simt::{Cell, NativeCell, Order, System};
+
+use crate::memory::doorbell;
 
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,13 +18,19 @@ pub enum Symptom {
     Fatal,
     /// CAP no longer names the NVM Command Set.
     LosesNvm,
+    /// Admin commands are not noticed: the doorbell of their queue reaches nobody.
+    Deaf,
 }
 
 pub struct Faulty {
     inner: Arc<dyn Backing>,
     symptom: Symptom,
-    from: u64,
+    from: AtomicU64,
     accesses: AtomicU64,
+    /// Where the driver rings for admin commands, with `Deaf`. A register access, such as the driver
+    /// makes while it waits, passes it on.
+    rung: AtomicU32,
+    admin: OnceLock<NativeCell<u32, System>>,
 }
 
 impl Faulty {
@@ -30,9 +38,16 @@ impl Faulty {
         Self {
             inner,
             symptom,
-            from,
+            from: from.into(),
             accesses: AtomicU64::new(0),
+            rung: AtomicU32::new(0),
+            admin: OnceLock::new(),
         }
+    }
+
+    /// Shows the symptom at every access that is yet to come.
+    pub fn begin(&self) {
+        self.from.store(self.accesses(), Ordering::Relaxed);
     }
 
     pub fn accesses(&self) -> u64 {
@@ -41,11 +56,14 @@ impl Faulty {
 
     /// True if the access that was counted last shows the symptom.
     fn shows(&self, symptom: Symptom) -> bool {
-        self.symptom == symptom && self.accesses() > self.from
+        self.symptom == symptom && self.accesses() > self.from.load(Ordering::Relaxed)
     }
 
     fn count(&self) {
         self.accesses.fetch_add(1, Ordering::Relaxed);
+        if let Some(admin) = self.admin.get().filter(|_| !self.shows(Symptom::Deaf)) {
+            admin.store(self.rung.load(Ordering::Acquire), Order::Release);
+        }
     }
 }
 
@@ -93,7 +111,12 @@ impl Backing for Faulty {
         self.inner.name()
     }
     fn doorbell(&self, at: BarOffset) -> Result<NativeCell<u32, System>, BackingError> {
-        self.inner.doorbell(at)
+        let cell = self.inner.doorbell(at)?;
+        if self.symptom != Symptom::Deaf || at.0 != doorbell_offset(0, false, 0) {
+            return Ok(cell);
+        }
+        self.admin.get_or_init(|| cell);
+        Ok(doorbell(&self.rung))
     }
     fn map_dma(&self, region: DmaRegion) -> Result<Iova, BackingError> {
         self.inner.map_dma(region)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use driver_vfio::{Backing, DmaRegion, Error};
+use driver_vfio::{Backing, Deadlines, DmaRegion, Error};
 use nvme_model::{Configuration, Fault, Faults, Rule, When};
 use nvme_wire::Sqe;
 use nvme_wire::regs::{Cap, Cc};
@@ -11,7 +11,8 @@ use warpstore_simt::{Cell, Cells, Order};
 
 use crate::faulty::{Faulty, Symptom};
 use crate::memory::{Submitter, Words};
-use crate::rig::{Rig, bring_up, configuration, request, rings};
+use crate::rig::{Rig, bring_up, bring_up_within, configuration, request, rings};
+use crate::{PATIENT, SHORT};
 
 #[test]
 fn a_shut_down_controller_is_disabled_and_comes_up_again() {
@@ -116,6 +117,31 @@ fn a_command_that_never_ends_does_so_with_its_queue_and_others_work_on() {
         assert_eq!(touched, None);
     }
     controller.shutdown().unwrap();
+}
+
+#[test]
+fn an_admin_command_that_hangs_leaves_the_queues_of_others_alone() {
+    let rig = Rig::new(configuration());
+    let deaf = Arc::new(Faulty::new(rig.backing.clone(), Symptom::Deaf, u64::MAX));
+    let deadlines = Deadlines {
+        command: SHORT.command,
+        ..PATIENT
+    };
+    let mut controller = bring_up_within(deaf.clone(), 1, deadlines).unwrap();
+    let (memory, data) = (rings(), Words::new(4096 / 8));
+    for memory in [&memory, &data] {
+        rig.backing.map_dma(memory.cells().into()).unwrap();
+    }
+    let pair = controller
+        .create_queue_pair(request(&memory, 1, 4))
+        .unwrap();
+    let submitter = Submitter::new(&pair);
+    let read = Sqe::read(1, 1, 0, DmaRegion::from(data.cells()).address(), 0);
+    assert!(submitter.run(read).is_success());
+    deaf.begin();
+    let error = controller.active_namespaces().expect_err("nobody hears");
+    assert!(matches!(error, Error::NoCompletion { .. }), "{error}");
+    assert!(submitter.run(read).is_success());
 }
 
 /// Bring-up and shutdown over `backing`.
