@@ -37,8 +37,9 @@ pub fn open_member(name: &MemberName, access: VolumeAccess) -> Result<Box<dyn Me
 /// Opens a volume.
 ///
 /// # Errors
-/// As [`open_member`] and [`Volume::open`].
+/// Two names are one file's; or as [`open_member`] and [`Volume::open`].
 pub fn open_volume(names: &MemberNames, access: VolumeAccess) -> Result<Volume, Error> {
+    names.check_files()?;
     let members = names.iter().map(|name| open_member(name, access));
     let members = Members::new(members.collect::<Result<_, _>>()?)?;
     Ok(Volume::open(members)?)
