@@ -15,12 +15,12 @@ use std::time::Duration;
 use driver_vfio::user::{Client, Server, Ssd, UserError};
 use driver_vfio::vfio::DmaMemory;
 use driver_vfio::{Backing, BarOffset, Error, Registers};
-use nvme_model::{Configuration, Faults, Media, Namespace, Profile};
+use nvme_model::{Configuration, Media};
 use nvme_wire::Sqe;
 use nvme_wire::regs::{Cc, offset};
 use warpstore_qemu_tests::memory::{Arena, Words};
 use warpstore_qemu_tests::site::{Expected, Site};
-use warpstore_qemu_tests::suite;
+use warpstore_qemu_tests::{ours, suite};
 
 /// Names the role of the other process and its socket.
 const ROLE: &str = "WARPSTORE_TEST_ROLE";
@@ -31,20 +31,7 @@ const READY: &str = "ready";
 const LONG: Duration = Duration::from_secs(600);
 
 fn configuration() -> Configuration {
-    let namespace = |lbas, lba_bytes| Namespace { lbas, lba_bytes };
-    Configuration {
-        serial: "WS-PROCESS".into(),
-        model: "another process".into(),
-        namespaces: vec![namespace(4096, 512), namespace(1024, 4096)],
-        mdts: 5,
-        queue_entries: 64,
-        dstrd: 2,
-        to: 4,
-        queues: 3,
-        profile: Profile::IDEAL,
-        faults: Faults::none(),
-        volatile_write_cache: true,
-    }
+    ours::configuration("WS-PROCESS")
 }
 
 /// Serves so many clients at `socket`, which is there when this returns.
@@ -72,13 +59,7 @@ fn over(client: Arc<Client>) -> Site {
     Site {
         backing: client,
         allocate: Box::new(move |bytes| arena.allocate(bytes)),
-        expected: Expected {
-            serial: "WS-PROCESS".into(),
-            max_transfer: 4096 << 5,
-            limits_transfers: true,
-            queues: 3,
-            namespaces: vec![(1, 4096, 9), (2, 1024, 12)],
-        },
+        expected: Expected::of_ours(&configuration()),
     }
 }
 

@@ -30,26 +30,32 @@ impl Destination {
                 return Err(UsageError::new("--yes-destroy", named, reason).into());
             }
         }
-        check_each_once(&names)?;
-        let mut members: Vec<Box<dyn Member>> = Vec::new();
-        let mut new = Vec::new();
+        // Of files that are yet to be made, too.
+        if let Err(error) = options.to.check_files() {
+            return Err(UsageError::new("--to", &options.to, error).into());
+        }
         let access = match options.dry_run {
             true => VolumeAccess::ReadOnly,
             false => VolumeAccess::ReadWrite,
         };
-        for name in names {
-            if let MemberName::File(path) = name
-                && is_to_be_made(path, may_destroy(options, &name.to_string()))?
-            {
-                new.push((members.len(), path.clone()));
-                members.push(Box::new(BlankMember::new(path, bytes)));
-                continue;
+        let (mut new, mut there) = (Vec::new(), Vec::new());
+        for (index, name) in names.into_iter().enumerate() {
+            match name {
+                MemberName::File(path)
+                    if is_to_be_made(path, may_destroy(options, &name.to_string()))? =>
+                {
+                    new.push((index, path.clone()));
+                }
+                _ => there.push(name),
             }
-            members.push(warpstore::open_member(name, access)?);
         }
         if let (Some(size), true) = (options.size, new.is_empty()) {
             let reason = "it is for media files that are made, and all members are there";
             return Err(UsageError::new("--size", size, reason).into());
+        }
+        let mut members: Vec<Box<dyn Member>> = warpstore::open_members(&there, access)?;
+        for (index, path) in &new {
+            members.insert(*index, Box::new(BlankMember::new(path, bytes)));
         }
         let members = Members::new(members)?;
         Ok(Self {
@@ -92,36 +98,6 @@ fn is_called(member: &str, named: &str) -> bool {
         || member
             .split_once(':')
             .is_some_and(|(_, name)| name == named)
-}
-
-/// Whether no two names are spellings of one file.
-fn check_each_once(names: &[&MemberName]) -> Result<(), UsageError> {
-    let mut files: Vec<(PathBuf, &MemberName)> = Vec::new();
-    for name in names {
-        let MemberName::File(path) = name else {
-            continue;
-        };
-        let file = file_of(path);
-        if let Some((_, other)) = files.iter().find(|(earlier, _)| *earlier == file) {
-            let reason = format!("it is the same file as {other}; give each member once");
-            return Err(UsageError::new("--to", name, reason));
-        }
-        files.push((file, name));
-    }
-    Ok(())
-}
-
-/// The file that a path leads to, which may be yet to be made.
-fn file_of(path: &Path) -> PathBuf {
-    let made = || {
-        let folder = match path.parent()? {
-            folder if folder == Path::new("") => Path::new("."),
-            folder => folder,
-        };
-        Some(fs::canonicalize(folder).ok()?.join(path.file_name()?))
-    };
-    let found = fs::canonicalize(path).ok().or_else(made);
-    found.unwrap_or_else(|| path.to_owned())
 }
 
 /// Whether a media file is to be made: there is none, or it is empty, or it is none and may be lost.

@@ -95,6 +95,8 @@ fn announced(plan: &Plan, destination: &Destination) -> String {
 struct Watch {
     total: u64,
     copies: u64,
+    /// Bytes that are told as read back in the end.
+    read_back: u64,
     step: Option<(Step, Progress)>,
     began: Instant,
     wrote: Option<f64>,
@@ -102,13 +104,10 @@ struct Watch {
 
 impl Watch {
     fn new(total: u64, description: &Description) -> Self {
-        let copies = match description.layout {
-            Layout::Stripe => 1,
-            Layout::Replicate => u64::from(description.members),
-        };
         Self {
             total,
-            copies,
+            copies: description.copies().into(),
+            read_back: description.verified_bytes(),
             step: None,
             began: Instant::now(),
             wrote: None,
@@ -125,7 +124,7 @@ impl Watch {
                 Step::Write => ("write", self.total),
                 Step::Verify => {
                     self.wrote = Some(self.began.elapsed().as_secs_f64());
-                    ("read back", self.total * self.copies)
+                    ("read back", self.read_back)
                 }
             };
             self.began = Instant::now();

@@ -13,12 +13,7 @@ pub fn run(options: &Verify) -> Result<(), Failure> {
         false => VolumeAccess::ReadOnly,
     };
     let mut volume = warpstore::open_volume(&options.members, access)?;
-    let bytes: u64 = volume
-        .description()
-        .arrays
-        .iter()
-        .map(|array| array.bytes())
-        .sum();
+    let bytes = volume.description().verified_bytes();
     let progress = Progress::begin(format!("read {}", options.members), bytes);
     if options.seal {
         volume.seal(&mut |_, bytes| progress.reach(bytes))?;

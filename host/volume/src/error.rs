@@ -30,6 +30,8 @@ pub enum Error {
          give the whole file"
     )]
     NoMediaFile { member: String, bytes: u64 },
+    #[error("{member} and {other} are one file; give each member once")]
+    SameFile { member: String, other: String },
     #[error("{given} members were given; a volume has 1 to 64")]
     NumberOfMembers { given: usize },
     #[error("{member} has blocks of {block} bytes; a volume needs blocks that divide 4096 bytes")]

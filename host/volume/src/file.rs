@@ -1,11 +1,11 @@
 //! Media files as members, and members that are not there yet.
 
-use std::fs::{self, TryLockError};
+use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use nvme_model::{MediaError, MediaFile};
+use nvme_model::{MediaError, MediaFile, Sharing};
 use rustix::fs::Advice;
 
 use crate::error::Error;
@@ -31,14 +31,25 @@ impl FileMember {
     /// # Errors
     /// It is not there, not a media file, or in use.
     pub fn open(path: &Path, for_writing: bool) -> Result<Self, Error> {
-        let media = MediaFile::open(path, for_writing).map_err(|error| match error {
+        let sharing = match for_writing {
+            true => Sharing::Nobody,
+            false => Sharing::Readers,
+        };
+        let media = MediaFile::open(path, for_writing).and_then(|media| media.lock(path, sharing));
+        let media = media.map_err(|error| match error {
             MediaError::Foreign { path } => Error::NoMediaFile {
                 member: Self::name_of(&path),
                 bytes: fs::metadata(&path).map_or(0, |metadata| metadata.len()),
             },
+            MediaError::InUse { path } => Error::InUse {
+                member: Self::name_of(&path),
+            },
             other => other.into(),
         })?;
-        Self::locked(path, media, for_writing)
+        Ok(Self {
+            path: path.to_owned(),
+            media,
+        })
     }
 
     /// Makes a media file of `bytes` bytes, or of a file that is empty; with `overwrite` of any.
@@ -46,8 +57,10 @@ impl FileMember {
     /// # Errors
     /// It cannot be made, holds something, or is in use.
     pub fn create(path: &Path, bytes: u64, overwrite: bool) -> Result<Self, Error> {
-        let media = MediaFile::open_or_create(path, bytes, SERIAL, overwrite)?;
-        Self::locked(path, media, true)
+        Ok(Self {
+            path: path.to_owned(),
+            media: MediaFile::open_or_create(path, bytes, SERIAL, overwrite)?,
+        })
     }
 
     /// Whether a file begins as a member of a volume does, or ends so.
@@ -71,28 +84,6 @@ impl FileMember {
     /// What the user calls the member.
     pub fn name_of(path: &Path) -> String {
         MemberName::File(path.to_owned()).to_string()
-    }
-
-    fn locked(path: &Path, media: MediaFile, exclusive: bool) -> Result<Self, Error> {
-        let locked = match exclusive {
-            true => media.file.try_lock(),
-            false => media.file.try_lock_shared(),
-        };
-        match locked {
-            Ok(()) => Ok(Self {
-                path: path.to_owned(),
-                media,
-            }),
-            Err(TryLockError::WouldBlock) => Err(Error::InUse {
-                member: Self::name_of(path),
-            }),
-            Err(TryLockError::Error(source)) => Err(Error::Media(MediaError::File {
-                path: path.to_owned(),
-                action: "cannot lock it",
-                source,
-                advice: "name a file on a local file system",
-            })),
-        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! How a user names members: `file:PATH` or `vfio:SERIAL`, several with commas between.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::{fmt, fs};
+
+use crate::error::Error;
 
 /// A member, as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,56 @@ impl MemberNames {
     /// The names, as they were given.
     pub fn iter(&self) -> impl Iterator<Item = &MemberName> {
         self.0.iter()
+    }
+
+    /// Whether no two names lead to one file: by spelling, or by links, soft or hard.
+    ///
+    /// # Errors
+    /// Which two do.
+    pub fn check_files(&self) -> Result<(), Error> {
+        let mut files: Vec<(FileId, &Path)> = Vec::new();
+        for name in &self.0 {
+            let MemberName::File(path) = name else {
+                continue;
+            };
+            let id = FileId::of(path);
+            if let Some((_, other)) = files.iter().find(|(earlier, _)| *earlier == id) {
+                return Err(Error::SameFile {
+                    member: name.to_string(),
+                    other: MemberName::File(other.to_path_buf()).to_string(),
+                });
+            }
+            files.push((id, path));
+        }
+        Ok(())
+    }
+}
+
+/// What two paths share that lead to one file.
+#[derive(PartialEq, Eq)]
+enum FileId {
+    /// Of one that is there: its file system and its number there.
+    There { device: u64, inode: u64 },
+    /// Of one that is yet to be made: its place.
+    ToBeMade(PathBuf),
+}
+
+impl FileId {
+    fn of(path: &Path) -> Self {
+        if let Ok(metadata) = fs::metadata(path) {
+            return Self::There {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+            };
+        }
+        let place = || {
+            let folder = match path.parent()? {
+                folder if folder == Path::new("") => Path::new("."),
+                folder => folder,
+            };
+            Some(fs::canonicalize(folder).ok()?.join(path.file_name()?))
+        };
+        Self::ToBeMade(place().unwrap_or_else(|| path.to_owned()))
     }
 }
 
@@ -92,6 +145,31 @@ mod tests {
         ] {
             let error = text.parse::<MemberNames>().unwrap_err();
             assert!(error.starts_with(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_of_one_file_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| format!("file:{}/{name}", folder.path().display());
+        let check = |names: [&str; 2]| {
+            let names = names.map(path).join(",");
+            let checked = names.parse::<MemberNames>().unwrap().check_files();
+            checked.map_err(|error| error.to_string())
+        };
+        let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+        fs::create_dir(folder.path().join("d")).unwrap();
+        assert!(check(["a", "d/../a"]).is_err(), "yet to be made");
+        assert_eq!(check(["a", "b"]), Ok(()));
+        fs::write(&a, "").unwrap();
+        fs::write(&b, "").unwrap();
+        assert_eq!(check(["a", "b"]), Ok(()));
+        fs::hard_link(&a, folder.path().join("hard")).unwrap();
+        std::os::unix::fs::symlink(&a, folder.path().join("soft")).unwrap();
+        for other in ["hard", "soft", "d/../a"] {
+            let said = check(["a", other]).unwrap_err();
+            let expected = format!("{} and {} are one file", path(other), path("a"));
+            assert!(said.starts_with(&expected), "{said}");
         }
     }
 }

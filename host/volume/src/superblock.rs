@@ -161,6 +161,17 @@ impl Description {
         self.checks_offset + checks_bytes(self.checks_offset).next_multiple_of(UNIT)
     }
 
+    /// How many members hold each byte.
+    pub fn copies(&self) -> u32 {
+        self.spread().copies()
+    }
+
+    /// What [`Volume::verify`](crate::Volume::verify) and [`Volume::seal`](crate::Volume::seal) tell in the
+    /// end: bytes of all copies of the arrays, each rounded up to units.
+    pub fn verified_bytes(&self) -> u64 {
+        self.checks_offset * u64::from(self.copies())
+    }
+
     pub(crate) fn spread(&self) -> Spread {
         Spread::new(self.layout, self.members, self.stripe, self.region.start)
     }

@@ -16,6 +16,7 @@
 pub mod breach;
 pub mod guest;
 pub mod memory;
+pub mod ours;
 pub mod qemu;
 pub mod qtest;
 pub mod setup;

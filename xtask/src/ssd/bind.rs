@@ -138,7 +138,8 @@ fn find(system: &Path, wanted: &str) -> Result<Controller> {
     }
 }
 
-/// VFIO can have the controller, and it alone.
+/// VFIO can have the controller, and of its group nothing else but SSDs that can follow: a group is
+/// used as a whole.
 fn check_group(system: &Path, controller: &Controller) -> Result<()> {
     let address = &controller.address;
     if controller.group.is_none() {
@@ -147,13 +148,30 @@ fn check_group(system: &Path, controller: &Controller) -> Result<()> {
              AMD-Vi in the firmware and boot with intel_iommu=on"
         );
     }
+    let all = controllers(system);
+    let is_free_ssd = |(address, _): &(String, String)| {
+        let mate = all.iter().find(|other| other.address == *address);
+        mate.filter(|mate| mate.driver.as_deref() == Some(NVME))
+            .is_some_and(|mate| used_by(system, mate).is_ok_and(|uses| uses.is_empty()))
+    };
     let mates = controller.group_mates(system)?;
-    if !mates.is_empty() {
+    let (to_follow, others): (Vec<_>, Vec<_>) = mates.into_iter().partition(is_free_ssd);
+    let shown = |mates: &[(String, String)]| {
+        let shown = mates
+            .iter()
+            .map(|(mate, driver)| format!("{mate} ({driver})"));
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    if !others.is_empty() {
         bail!(
             "{address} shares its IOMMU group with {}; take those off their drivers, or use a slot \
              with a group of its own",
-            mates.join(", ")
+            shown(&others)
         );
+    }
+    if !to_follow.is_empty() {
+        let mates = shown(&to_follow);
+        println!("  shares its IOMMU group with {mates}; none can be used before all are bound");
     }
     if !system.join("sys/bus/pci/drivers").join(VFIO).exists() {
         bail!("vfio-pci is not loaded: `modprobe vfio-pci` as root");
@@ -161,11 +179,17 @@ fn check_group(system: &Path, controller: &Controller) -> Result<()> {
     Ok(())
 }
 
-fn check_free(system: &Path, controller: &Controller) -> Result<()> {
-    let mut uses = uses(system, controller);
-    if uses.is_empty() {
-        uses = openers(system, controller)?;
+/// What uses the controller, in words.
+fn used_by(system: &Path, controller: &Controller) -> Result<Vec<String>> {
+    let uses = uses(system, controller);
+    match uses.is_empty() {
+        true => Ok(openers(system, controller)?),
+        false => Ok(uses),
     }
+}
+
+fn check_free(system: &Path, controller: &Controller) -> Result<()> {
+    let uses = used_by(system, controller)?;
     if uses.is_empty() {
         return Ok(());
     }

@@ -89,8 +89,8 @@ impl Controller {
     }
 
     /// Members of its IOMMU group that a driver of the kernel uses, but for bridges: these cannot
-    /// be reached through VFIO's group and keep it from being used.
-    pub fn group_mates(&self, system: &Path) -> io::Result<Vec<String>> {
+    /// be reached through VFIO's group and keep it from being used. Address and driver of each.
+    pub fn group_mates(&self, system: &Path) -> io::Result<Vec<(String, String)>> {
         let folder = system.join(DEVICES).join(&self.address);
         let mut mates = Vec::new();
         for member in entries(&folder.join("iommu_group/devices"))? {
@@ -102,7 +102,7 @@ impl Controller {
                     || text(&device.join("class")).is_ok_and(|class| class.starts_with("0x0604"))
             });
             if mate != self.address && !harmless {
-                mates.push(format!("{mate} ({})", driver.unwrap_or_default()));
+                mates.push((mate, driver.unwrap_or_default()));
             }
         }
         Ok(mates)
@@ -306,7 +306,7 @@ mod tests {
         system.function("0000:01:00.1", "0x020000", VFIO, "42");
         assert!(mates().is_empty());
         system.function("0000:01:00.2", "0x020000", "e1000", "42");
-        assert_eq!(mates(), ["0000:01:00.2 (e1000)"]);
+        assert_eq!(mates(), [("0000:01:00.2".into(), "e1000".into())]);
         system.remove("sys/kernel/iommu_groups/42/devices");
         assert!(system.controller().group_mates(system.root()).is_err());
     }

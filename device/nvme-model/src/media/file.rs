@@ -97,7 +97,7 @@ impl MediaFile {
     ///
     /// # Errors
     /// [`MediaError::InUse`], or [`MediaError::File`] if files there cannot be locked.
-    pub(super) fn lock(self, path: &Path, sharing: Sharing) -> Result<Self, MediaError> {
+    pub fn lock(self, path: &Path, sharing: Sharing) -> Result<Self, MediaError> {
         let file = locked(path, self.file, sharing)?;
         Ok(Self { file, ..self })
     }

@@ -1,6 +1,6 @@
 //! What is refused, with the reason, and with nothing lost.
 
-use std::fs::File;
+use std::fs::{self, File};
 
 use crate::Folder;
 
@@ -117,17 +117,21 @@ fn sizes_are_told_with_the_numbers() {
 fn a_member_by_two_names_is_told_before_it_is_made() {
     let folder = with_source();
     let line = "flash --to file:a.img,file:./a.img s:u8=s.bin";
-    let words = ["--to file:./a.img: it is the same file as file:a.img"];
+    let words = ["file:./a.img and file:a.img are one file"];
     folder.fail(line, 2, &words);
     assert_eq!(folder.names(), ["s.bin"]);
     folder.succeed("flash --to file:a.img s:u8=s.bin");
     folder.fail(line, 2, &words);
     std::os::unix::fs::symlink("a.img", folder.path("b.img")).unwrap();
-    folder.fail(
-        "flash --to file:a.img,file:b.img s:u8=s.bin",
-        2,
-        &["the same file"],
-    );
+    fs::hard_link(folder.path("a.img"), folder.path("c.img")).unwrap();
+    for other in ["b.img", "c.img"] {
+        let names = format!("file:a.img,file:{other}");
+        let words = [&*format!("file:{other} and file:a.img are one file")];
+        folder.fail(&format!("flash --to {names} s:u8=s.bin"), 2, &words);
+        for command in ["ls", "verify", "verify --seal"] {
+            folder.fail(&format!("{command} {names}"), 1, &words);
+        }
+    }
     folder.succeed("verify file:a.img");
 }
 

@@ -2,16 +2,22 @@
 
 use proptest::prelude::*;
 use warpstore_device::Layout;
-use warpstore_volume::{Damage, Error, Superblock, UNIT};
+use warpstore_volume::{Audit, Damage, Error, Superblock, UNIT};
 
 use crate::disk::Disk;
-use crate::fixture::{Content, disks, open, read};
+use crate::fixture::{Content, disks, open, read, written};
 
 fn flashed(layout: Layout, count: usize, stripe: u64) -> (Vec<Disk>, Content) {
     let disks = disks(count, 30);
     let content = Content::random(1, &[5 * UNIT as usize + 3, 100, 0]);
     content.flash(&disks, layout, stripe).unwrap();
     (disks, content)
+}
+
+/// What `verify` finds on a sealed volume.
+fn audited(disks: &[Disk]) -> Audit {
+    let audit = open(disks).unwrap().verify(&mut |_, _| {});
+    audit.unwrap().expect("a sealed volume")
 }
 
 #[test]
@@ -36,11 +42,7 @@ fn verify_names_array_bytes_and_member() {
     let (disks, _) = flashed(Layout::Stripe, 2, 2 * UNIT);
     // Units 0, 1 on d0, 2, 3 on d1, 4, 5 on d0: here byte 9 of unit 4.
     disks[0].flip((2 + 2) * UNIT as usize + 9);
-    let audit = open(&disks)
-        .unwrap()
-        .verify(&mut |_, _| {})
-        .unwrap()
-        .unwrap();
+    let audit = audited(&disks);
     assert_eq!((audit.count, audit.faults.len()), (1, 1));
     let told = audit.faults[0].to_string();
     assert_eq!(
@@ -56,6 +58,24 @@ fn verify_names_array_bytes_and_member() {
     open(&disks).unwrap().copy("a1", &mut Vec::new()).unwrap();
 }
 
+/// Never more than was announced, and all of it in the end.
+#[test]
+fn what_is_read_grows_up_to_what_was_announced() {
+    for (layout, count) in [(Layout::Stripe, 2), (Layout::Replicate, 3)] {
+        let (disks, _) = flashed(layout, count, UNIT);
+        let mut volume = open(&disks).unwrap();
+        let announced = volume.description().verified_bytes();
+        let mut told = vec![0];
+        volume.verify(&mut |_, bytes| told.push(bytes)).unwrap();
+        assert!(told.is_sorted(), "{told:?}");
+        assert_eq!(told.last(), Some(&announced));
+        told = vec![0];
+        volume.seal(&mut |_, bytes| told.push(bytes)).unwrap();
+        assert!(told.is_sorted(), "{told:?}");
+        assert_eq!(told.last(), Some(&announced));
+    }
+}
+
 #[test]
 fn of_replicas_the_wrong_one_is_named() {
     let (disks, content) = flashed(Layout::Replicate, 3, UNIT);
@@ -63,20 +83,12 @@ fn of_replicas_the_wrong_one_is_named() {
         assert!(disk.platter.borrow().durable[2 * UNIT as usize..].starts_with(&content.0[0].1));
     }
     disks[2].flip(2 * UNIT as usize);
-    let audit = open(&disks)
-        .unwrap()
-        .verify(&mut |_, _| {})
-        .unwrap()
-        .unwrap();
+    let audit = audited(&disks);
     assert_eq!(audit.faults.len(), 1);
     assert_eq!(audit.faults[0].member, "file:d2");
     // The table of checksums of another one, behind seven units of arrays.
     disks[0].flip((2 + 7) * UNIT as usize + 2);
-    let audit = open(&disks)
-        .unwrap()
-        .verify(&mut |_, _| {})
-        .unwrap()
-        .unwrap();
+    let audit = audited(&disks);
     let told: Vec<String> = audit.faults.iter().map(ToString::to_string).collect();
     assert_eq!(audit.count, 2, "{told:?}");
     assert!(told.contains(&"the table of checksums, at byte 589824 of file:d0".to_owned()));
@@ -87,17 +99,13 @@ fn replicas_that_differ_are_not_sealed() {
     for damaged in [0, 1, 2] {
         let (disks, content) = flashed(Layout::Replicate, 3, UNIT);
         disks[damaged].flip((2 + 3) * UNIT as usize + 7);
-        let written = || -> u64 {
-            let disks = disks.iter();
-            disks.map(|disk| disk.platter.borrow().written).sum()
-        };
-        let before = written();
+        let before = written(&disks);
         let mut volume = open(&disks).unwrap();
         let error = volume.seal(&mut |_, _| {}).unwrap_err().to_string();
         let of = damaged.max(1);
         let place = format!("array a0, bytes 196608 to 262143, at byte 327680 of file:d{of}");
         assert!(error.contains(&place), "{error}");
-        assert_eq!(written(), before);
+        assert_eq!(written(&disks), before);
         // So `verify` still knows which one is wrong.
         let audit = volume.verify(&mut |_, _| {}).unwrap().unwrap();
         assert_eq!(audit.count, 1);
@@ -125,11 +133,7 @@ fn without_the_table_the_arrays_own_checksums_serve() {
     let (disks, _) = flashed(Layout::Stripe, 1, UNIT);
     disks[0].flip((2 + 7) * UNIT as usize);
     disks[0].flip((2 + 6) * UNIT as usize + 99);
-    let audit = open(&disks)
-        .unwrap()
-        .verify(&mut |_, _| {})
-        .unwrap()
-        .unwrap();
+    let audit = audited(&disks);
     let told: Vec<String> = audit.faults.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].starts_with("the table of checksums"));

@@ -107,3 +107,9 @@ pub fn open(disks: &[Disk]) -> Result<Volume, Error> {
     let members: Members = members(disks);
     Volume::open(members)
 }
+
+/// Bytes that were ever written to the disks.
+pub fn written(disks: &[Disk]) -> u64 {
+    let written = disks.iter().map(|disk| disk.platter.borrow().written);
+    written.sum()
+}

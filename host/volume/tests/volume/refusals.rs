@@ -6,7 +6,7 @@ use warpstore_volume::{
 };
 
 use crate::disk::{Disk, members};
-use crate::fixture::{Content, copies, disks, open, power, read};
+use crate::fixture::{Content, copies, disks, open, power, read, written};
 
 fn refusal(disks: &[Disk]) -> String {
     match open(disks) {
@@ -204,17 +204,11 @@ fn members_that_are_too_small_are_told_with_the_numbers() {
 #[test]
 fn a_dry_run_writes_nothing() {
     let disks = flashed(1, 2);
-    let written = || {
-        disks
-            .iter()
-            .map(|disk| disk.platter.borrow().written)
-            .sum::<u64>()
-    };
-    let before = written();
+    let before = written(&disks);
     let new = Content::random(2, &[30]).volume(Layout::Stripe, UNIT);
     let plan = Plan::make(&new, &mut members(&disks), |_| false).unwrap();
     assert!(plan.replaces().is_some() && !plan.wipes());
-    assert_eq!(written(), before);
+    assert_eq!(written(&disks), before);
 }
 
 #[test]

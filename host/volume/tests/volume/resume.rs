@@ -4,7 +4,7 @@ use warpstore_device::Layout;
 use warpstore_volume::{Error, Found, Plan, UNIT};
 
 use crate::disk::{Disk, Random, members};
-use crate::fixture::{Content, disks, open, read};
+use crate::fixture::{Content, disks, open, read, written};
 
 /// Writes and flushes until the journal of the first chunk is durable: that of the beginning, the
 /// chunk, its flushes and journals, the next chunk and its flushes.
@@ -49,15 +49,9 @@ fn what_is_durable_is_not_written_again() {
         }
         _ => panic!("it opens"),
     }
-    let written = || {
-        disks
-            .iter()
-            .map(|disk| disk.platter.borrow().written)
-            .sum::<u64>()
-    };
-    let before = written();
+    let before = written(&disks);
     content.flash(&disks, Layout::Stripe, UNIT).unwrap();
-    let again = written() - before;
+    let again = written(&disks) - before;
     assert!((66 * UNIT..76 * UNIT).contains(&again), "{again} bytes");
     assert_eq!(read(&mut open(&disks).unwrap()), content);
 }

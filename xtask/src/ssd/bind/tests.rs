@@ -190,6 +190,25 @@ fn vfio_must_be_able_to_have_it() {
     refused(&system, None, "intel_iommu=on");
 }
 
+/// A group is used as a whole, so its SSDs are bound one after the other.
+#[test]
+fn an_ssd_beside_others_of_its_group_is_taken_if_they_can_follow() {
+    let mate = |system: &System| {
+        system.function("0000:01:00.1", "0x010802", NVME, "42");
+        let device = format!("{DEVICES}/0000:01:00.1/nvme/nvme1");
+        system.file(&format!("{device}/serial"), "S124\n");
+        system.file(&format!("{device}/nvme1n1/size"), "0\n");
+        system.block("nvme1n1", "259:3", 1 << 20);
+    };
+    let system = System::with_driver(NVME);
+    mate(&system);
+    try_bind(&system, None).0.unwrap();
+    let system = System::with_driver(NVME);
+    mate(&system);
+    system.file("proc/swaps", "/dev/nvme1n1 partition 1 0 -2\n");
+    refused(&system, None, "0000:01:00.1 (nvme)");
+}
+
 #[test]
 fn one_controller_must_be_meant() {
     let system = System::with_driver(NVME);
