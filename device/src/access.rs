@@ -183,7 +183,7 @@ impl Access {
             Err(NotPinned::Look(
                 Look::Hit(meta) | Look::Busy(meta) | Look::Failed(meta) | Look::Absent(meta),
             )) => meta,
-            Err(NotPinned::Full | NotPinned::Contended) => Meta::BUSY,
+            Err(NotPinned::Full) => Meta::BUSY,
         }
     }
 
