@@ -10,8 +10,8 @@ use warpstore::device::parts::nvme_wire::Status;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, ErrorKind};
 use warpstore::{
-    Commands, Configuration, Error, Fault, Faults, Protocol, Rule, Session, SsdConfig, SsdSource,
-    When,
+    Commands, Configuration, Error, Fault, Faults, Medium, Protocol, Rule, Session, SsdConfig,
+    SsdSource, When,
 };
 
 /// Elements of the array: 64 lines.
@@ -237,6 +237,38 @@ fn what_never_comes_is_an_error_at_the_deadline_and_a_new_session_works() {
             _ => ended.unwrap(),
         }
         Run::of(configuration(Vec::new(), PATIENT)).succeeds();
+    }
+}
+
+#[test]
+fn a_session_that_does_not_end_well_lets_go_of_its_media_file() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let with = |rules| {
+        let SsdSource::Emulated(each) = ssd(7, rules) else {
+            panic!("they are emulated")
+        };
+        let medium = Medium::File {
+            path: folder.path().join("media"),
+            overwrite: false,
+        };
+        Run::of(Configuration {
+            ssd: SsdSource::Emulated(SsdConfig { medium, ..each }),
+            ..configuration(Vec::new(), SHORT)
+        })
+    };
+    for finishes in [true, false] {
+        let removed = with(vec![Rule::new(Fault::Removal, When::Command(9))]);
+        removed.fails();
+        if finishes {
+            removed
+                .session
+                .finish()
+                .expect_err("the controller is gone");
+        } else {
+            drop(removed);
+        }
+        with(Vec::new()).succeeds();
     }
 }
 
