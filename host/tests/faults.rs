@@ -273,20 +273,40 @@ fn a_session_that_does_not_end_well_lets_go_of_its_media_file() {
 }
 
 #[test]
-fn a_dead_queue_refuses_and_the_others_work_on() {
+fn a_dead_queue_refuses_and_the_others_do_its_work() {
     let _alone = alone();
     let rule = Rule {
         queue: Some(1),
         ..Rule::new(Fault::Drop, When::Command(1))
     };
     let run = Run::of(configuration(vec![rule], SHORT));
-    run.fails();
-    let again = run.again();
-    let Err(Error::Kernel { first, .. }) = again else {
-        panic!("{again:?}")
-    };
-    assert_eq!((first.kind(), first.queue()), (ErrorKind::QueueDead, 0));
+    let (first, text) = run.fails();
+    assert_eq!(first.queue(), 0, "{text}");
+    run.again().unwrap();
     assert_eq!(run.hits(), [1], "no command enters it any more");
+}
+
+#[test]
+fn without_a_living_queue_an_access_says_so() {
+    let _alone = alone();
+    for (protocol, queues) in [(Protocol::Hop, 1), (Protocol::Bam, 2)] {
+        let rule = Rule {
+            queue: Some(1),
+            ..Rule::new(Fault::Drop, When::Command(1))
+        };
+        let run = Run::of(Configuration {
+            queues,
+            protocol,
+            depth: 64,
+            ..configuration(vec![rule], SHORT)
+        });
+        run.fails();
+        let again = run.again();
+        let Err(Error::Kernel { first, .. }) = again else {
+            panic!("{protocol:?}: {again:?}")
+        };
+        assert_eq!((first.kind(), first.queue()), (ErrorKind::QueueDead, 0));
+    }
 }
 
 #[test]
