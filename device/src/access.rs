@@ -32,6 +32,9 @@ pub(crate) struct Access {
     pub offset: u64,
     /// SSD of the line, for this warp.
     pub ssd: u32,
+    /// Queue that its own commands go to: this warp's, or another of that SSD once that is dead. It
+    /// stays as long as one of them is in flight.
+    pub queue: u32,
     pub chunk: Chunk,
     pub done: bool,
     /// Version of the fetch that this access waits for: its failure is our failure.
@@ -65,12 +68,14 @@ pub(crate) struct Access {
 impl Access {
     #[inline(always)]
     pub(crate) fn new(store: Store, line: u64, offset: u64) -> Self {
+        let ssd = store.route(line).ssd;
         Self {
             store,
             line,
             meta: Meta::from_bits(0),
             offset,
-            ssd: store.route(line).ssd,
+            ssd,
+            queue: store.home_queue(ssd),
             chunk: Chunk::default(),
             done: false,
             fetching: None,
@@ -183,7 +188,7 @@ impl Access {
             Err(NotPinned::Look(
                 Look::Hit(meta) | Look::Busy(meta) | Look::Failed(meta) | Look::Absent(meta),
             )) => meta,
-            Err(NotPinned::Full | NotPinned::Contended) => Meta::BUSY,
+            Err(NotPinned::Full) => Meta::BUSY,
         }
     }
 
@@ -192,7 +197,7 @@ impl Access {
     #[inline(always)]
     pub(crate) fn drain<T: Team>(&self, team: T, turn: u32) {
         let queue = if turn.is_multiple_of(2) {
-            self.store.home_queue(self.ssd)
+            self.queue
         } else {
             self.store.any_queue(turn / 2)
         };
@@ -226,7 +231,7 @@ impl Access {
         // A command of this lane's own that does not come back: its queue is given up, its slot or
         // buffer stays taken, and its line is nobody's, so that others may try another queue.
         if self.bounce != 0 || self.own_slot != 0 && self.is_fetching() {
-            self.store.queue(self.store.home_queue(self.ssd)).kill();
+            self.store.queue(self.queue).kill();
         }
         self.lose(kind);
         self.fail(kind, Status::from_bits(0));
@@ -264,8 +269,7 @@ impl Access {
 
     #[inline(always)]
     pub(crate) fn fail(&mut self, kind: u16, status: Status) {
-        let queue = self.store.home_queue(self.ssd);
-        let error = IoError::new(ErrorKind::from_code(kind), status, queue, self.line);
+        let error = IoError::new(ErrorKind::from_code(kind), status, self.queue, self.line);
         self.chunk = Chunk {
             error: error.to_bits(),
             low: 0,

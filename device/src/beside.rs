@@ -126,11 +126,11 @@ impl Access {
             return;
         }
         if leads {
-            let company = self.store.company(self.store.home_queue(self.ssd));
+            let company = self.store.company(self.queue);
             let part = self.part::<A>(self.group);
             by_queue(team.part(submitting), company, |peers| {
-                let (store, line) = (self.store, self.line);
-                plan = submit(peers, store, line, 0, part, plan, self.deadline_ns);
+                let (store, queue, line) = (self.store, self.queue, self.line);
+                plan = submit(peers, store, queue, line, 0, part, plan, self.deadline_ns);
             });
         }
         let plan = Plan::from_word(team.shuffle(plan, leader));

@@ -38,19 +38,28 @@ impl Access {
         } else {
             Plan::Nothing
         };
-        let (submits, cleans, ssd) = match plan {
-            Plan::Nothing | Plan::Error(_) => (false, false, self.ssd),
-            Plan::Fetch(_) | Plan::Bounce(_) | Plan::WriteBack(_) => (true, false, self.ssd),
-            Plan::Clean(line) => (true, true, self.store.route(line).ssd),
+        let (submits, cleans, queue) = match plan {
+            Plan::Nothing | Plan::Error(_) => (false, false, self.queue),
+            Plan::Fetch(_) | Plan::Bounce(_) | Plan::WriteBack(_) => (true, false, self.queue),
+            Plan::Clean(line) => (true, true, self.queue_of(line)),
         };
         let mut plan = plan.to_word();
         let submitting = wanting.ballot(submits);
         if submits {
-            let company = self.store.company(self.store.home_queue(ssd));
+            let company = self.store.company(queue);
             let part = self.part::<A>(group);
             by_queue(wanting.part(submitting), company, |peers| {
                 let (store, line, version) = (self.store, self.line, self.meta.version());
-                plan = submit(peers, store, line, version, part, plan, self.deadline_ns);
+                plan = submit(
+                    peers,
+                    store,
+                    queue,
+                    line,
+                    version,
+                    part,
+                    plan,
+                    self.deadline_ns,
+                );
             });
         }
         if cleans && matches!(Plan::from_word(plan), Plan::Nothing) {
@@ -59,7 +68,8 @@ impl Access {
             self.beside = true;
         }
         let plan = Plan::from_word(wanting.shuffle(plan, leader));
-        self.follow(plan, group, leader == lane);
+        let queue = wanting.shuffle(self.queue, leader);
+        self.follow(plan, queue, group, leader == lane);
     }
 
     /// What an access beside the cache moves: a lane alone needs one LBA, those that share a
@@ -72,7 +82,10 @@ impl Access {
 
     /// Notes what the group's leader has done.
     #[inline(always)]
-    fn follow(&mut self, plan: Plan, group: u32, leads: bool) {
+    fn follow(&mut self, plan: Plan, queue: u32, group: u32, leads: bool) {
+        if !matches!(plan, Plan::Nothing | Plan::Clean(_)) {
+            self.queue = queue;
+        }
         match plan {
             Plan::Nothing | Plan::Clean(_) => {}
             Plan::Fetch(slot) => {
@@ -105,8 +118,12 @@ impl Access {
             return self.clean_ahead();
         }
         let table = self.store.desc().table;
-        if self.store.queue(self.store.home_queue(self.ssd)).is_dead() {
-            return Plan::Error(ErrorKind::QueueDead as u16);
+        if self.store.queue(self.queue).is_dead() {
+            // Nothing of this access is in flight there. The SSD may have others.
+            self.queue = self.store.living_queue(self.ssd);
+            if self.store.queue(self.queue).is_dead() {
+                return Plan::Error(ErrorKind::QueueDead as u16);
+            }
         }
         if let Some(cleaning) = self.cleaning
             && table.is_cleaning(cleaning)
@@ -148,11 +165,16 @@ impl Access {
         self.plan_beside(aim, turn)
     }
 
-    /// Whether the queue that this warp would write `line` through is alive.
+    /// The queue that this warp would write `line` through.
+    #[inline(always)]
+    fn queue_of(&self, line: u64) -> u32 {
+        self.store.living_queue(self.store.route(line).ssd)
+    }
+
+    /// Whether that is alive.
     #[inline(always)]
     fn can_write(&self, line: u64) -> bool {
-        let ssd = self.store.route(line).ssd;
-        !self.store.queue(self.store.home_queue(ssd)).is_dead()
+        !self.store.queue(self.queue_of(line)).is_dead()
     }
 
     /// A slot: that of the line that was written back for this access, or what the clock finds.

@@ -12,16 +12,18 @@ use crate::store::{Store, Transfer};
 /// In place of a byte of the line: all of it.
 pub(crate) const WHOLE_LINE: u64 = u64::MAX;
 
-/// Submits the command of a plan; an error takes the plan's place. Collective over `peers`, whose
+/// Submits the command of a plan to `queue`; an error takes the plan's place. Collective over `peers`, whose
 /// lanes keep the same [`Store::company`]. Plans in words and scalars only, since this is a call.
 /// `part` is the byte that an access beside the cache is after, or [`WHOLE_LINE`].
 ///
 /// After an error nobody knows whether the controller has the command, so its slot or buffer
 /// stays taken until the queue is made anew. That of a cleaning is no error of the access.
 #[inline(never)]
+#[allow(clippy::too_many_arguments, reason = "a call passes words, no struct")]
 pub(crate) fn submit<T: Team>(
     peers: T,
     store: Store,
+    queue: u32,
     line: u64,
     version: u16,
     part: u64,
@@ -33,7 +35,6 @@ pub(crate) fn submit<T: Team>(
         Plan::Clean(other) => other,
         _ => line,
     });
-    let queue = store.home_queue(route.ssd);
     let (command, purpose) = match Plan::from_word(plan) {
         Plan::Bounce(buffer) => {
             let command = store.beside(Transfer::Read, route, buffer, part);

@@ -208,11 +208,15 @@ impl Store {
         ssd * queues.get() + warp_index() % queues
     }
 
-    /// A queue of `ssd` that is alive, if there is one: this warp's, else the first.
+    /// A queue of `ssd` that is alive, if there is one: this warp's, else the first. BaM's protocol
+    /// admits no more lanes to a queue than those whose own it is ([BQ-7]): there it is this warp's.
     #[inline(always)]
     pub(crate) fn living_queue(self, ssd: u32) -> u32 {
         let home = self.home_queue(ssd);
-        let queues = self.desc().queues_per_ssd.get();
+        let queues = match self.desc().protocol {
+            Protocol::Bam => 0,
+            _ => self.desc().queues_per_ssd.get(),
+        };
         let mut next = 0;
         while next < queues && self.queue(home).is_dead() {
             let other = ssd * queues + next;

@@ -107,6 +107,13 @@ pub trait Backing: Registers {
         false
     }
 
+    /// Whether a controller that could not be stopped reaches nothing of ours any more once this is
+    /// dropped. Else it is kept for good then, and with it what it keeps open: dropped, it would
+    /// reset a controller that runs, or free memory under it.
+    fn cuts_off(&self) -> bool {
+        false
+    }
+
     /// Resets the controller as the bus can (PCI function level reset), which also ends its DMA.
     ///
     /// # Errors

@@ -112,10 +112,16 @@ impl Mapped {
         std::array::from_fn(|index| words.at(index as u64).load(Order::Relaxed))
     }
 
-    /// Leaves the memory mapped and allocated for good, because the controller could not be
-    /// stopped and may still write to it.
+    /// Leaves the memory allocated for good, because the controller could not be stopped and may
+    /// still write to it; and mapped too, unless the backing cuts it off.
     pub(crate) fn quarantine(self) {
-        std::mem::forget(self);
+        if self.backing.cuts_off() {
+            // Whoever plays the controller may be in the middle of a step. What the backing keeps
+            // open, a media file or a connection, must not stay open for that.
+            std::mem::forget(Arc::clone(&self.memory));
+        } else {
+            std::mem::forget(self);
+        }
     }
 }
 

@@ -103,6 +103,11 @@ impl Backing for Model {
         Ok(())
     }
 
+    /// It takes back all mappings when it is dropped.
+    fn cuts_off(&self) -> bool {
+        true
+    }
+
     fn reset(&self) -> Result<(), BackingError> {
         self.controller.write32(offset::CC, Cc::new().into_bits());
         Ok(())

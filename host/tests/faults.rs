@@ -10,8 +10,8 @@ use warpstore::device::parts::nvme_wire::Status;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, ErrorKind};
 use warpstore::{
-    Commands, Configuration, Error, Fault, Faults, Protocol, Rule, Session, SsdConfig, SsdSource,
-    When,
+    Commands, Configuration, Error, Fault, Faults, Medium, Protocol, Rule, Session, SsdConfig,
+    SsdSource, When,
 };
 
 /// Elements of the array: 64 lines.
@@ -241,20 +241,72 @@ fn what_never_comes_is_an_error_at_the_deadline_and_a_new_session_works() {
 }
 
 #[test]
-fn a_dead_queue_refuses_and_the_others_work_on() {
+fn a_session_that_does_not_end_well_lets_go_of_its_media_file() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let with = |rules| {
+        let SsdSource::Emulated(each) = ssd(7, rules) else {
+            panic!("they are emulated")
+        };
+        let medium = Medium::File {
+            path: folder.path().join("media"),
+            overwrite: false,
+        };
+        Run::of(Configuration {
+            ssd: SsdSource::Emulated(SsdConfig { medium, ..each }),
+            ..configuration(Vec::new(), SHORT)
+        })
+    };
+    for finishes in [true, false] {
+        let removed = with(vec![Rule::new(Fault::Removal, When::Command(9))]);
+        removed.fails();
+        if finishes {
+            removed
+                .session
+                .finish()
+                .expect_err("the controller is gone");
+        } else {
+            drop(removed);
+        }
+        with(Vec::new()).succeeds();
+    }
+}
+
+#[test]
+fn a_dead_queue_refuses_and_the_others_do_its_work() {
     let _alone = alone();
     let rule = Rule {
         queue: Some(1),
         ..Rule::new(Fault::Drop, When::Command(1))
     };
     let run = Run::of(configuration(vec![rule], SHORT));
-    run.fails();
-    let again = run.again();
-    let Err(Error::Kernel { first, .. }) = again else {
-        panic!("{again:?}")
-    };
-    assert_eq!((first.kind(), first.queue()), (ErrorKind::QueueDead, 0));
+    let (first, text) = run.fails();
+    assert_eq!(first.queue(), 0, "{text}");
+    run.again().unwrap();
     assert_eq!(run.hits(), [1], "no command enters it any more");
+}
+
+#[test]
+fn without_a_living_queue_an_access_says_so() {
+    let _alone = alone();
+    for (protocol, queues) in [(Protocol::Hop, 1), (Protocol::Bam, 2)] {
+        let rule = Rule {
+            queue: Some(1),
+            ..Rule::new(Fault::Drop, When::Command(1))
+        };
+        let run = Run::of(Configuration {
+            queues,
+            protocol,
+            depth: 64,
+            ..configuration(vec![rule], SHORT)
+        });
+        run.fails();
+        let again = run.again();
+        let Err(Error::Kernel { first, .. }) = again else {
+            panic!("{protocol:?}: {again:?}")
+        };
+        assert_eq!((first.kind(), first.queue()), (ErrorKind::QueueDead, 0));
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@
 //! | DIRTY → CLEANING | [`LineTable::victim`], [`LineTable::begin_clean`] | compare-exchange | anyone who needs the slot or flushes; one wins |
 //! | CLEANING cleared | [`LineTable::cleaned`] | and | whoever drained the write's completion |
 //! | CLEANING → DIRTY | [`LineTable::clean_failed`] | or, and | the same, if the write failed |
-//! | pins ± 1 | [`LineTable::pin`], [`LineTable::unpin`] | compare-exchange on VALID; add | anyone; whoever pinned |
+//! | pins ± 1 | [`LineTable::pin`], [`LineTable::unpin`] | compare-exchange on VALID, after two lost ones as the next; add | anyone; whoever pinned |
 //! | pins ± n | [`LineTable::count_in`], [`LineTable::count_out`] | add | anyone, in any state; unless VALID the same lane takes them off again and reads nothing |
 //! | REF set, cleared | [`LineTable::touch`], [`LineTable::victim`] | or; and | anyone, in any state: REF is a hint |
 //!
@@ -47,7 +47,7 @@
 //! never makes anyone wait; it only makes the clock pass on, and so does CLEANING. So no circle
 //! contains the cache.
 //!
-//! Rules kept: `[LC-1]` to `[LC-9]`, `[RC-1]`, `[RC-2]`, `[WB-1]` to `[WB-6]` and `[HW-1]` of docs/memory-model.md.
+//! Rules kept: `[LC-1]` to `[LC-9]`, `[RC-1]`, `[RC-2]`, `[RC-5]`, `[WB-1]` to `[WB-6]` and `[HW-1]` of docs/memory-model.md.
 //!
 //! What this does not do: I/O, waiting, deadlines, the bytes of a line, what a failure means.
 #![no_std]

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use nvme_wire::Status;
 
 use crate::layout::{fault, manner};
+use crate::random::hash;
 
 /// Faults that a controller injects into its I/O queues.
 ///
@@ -12,7 +13,7 @@ use crate::layout::{fault, manner};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Decides which commands [`When::OneIn`] hits. The same seed hits the same commands, counted
-    /// for each queue.
+    /// for each queue; drives that are used together have seeds of their own ([`Faults::of_drive`]).
     pub seed: u64,
     /// At most [`Faults::MAX_RULES`]; the first that hits a command is the one that happens to it.
     pub rules: Vec<Rule>,
@@ -98,6 +99,16 @@ impl Faults {
         Self {
             seed: 0,
             rules: Vec::new(),
+        }
+    }
+
+    /// The same plan for drive `number` of those that share it, whose chances are its own. With one
+    /// seed for all, a place where commands are hit close together would be there in each of them.
+    #[must_use]
+    pub fn of_drive(self, number: u64) -> Self {
+        Self {
+            seed: hash(self.seed, number),
+            ..self
         }
     }
 

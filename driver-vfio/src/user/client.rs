@@ -274,6 +274,11 @@ impl Backing for Client {
         Ok(())
     }
 
+    /// The server lets go of the memory when the connection ends, and has mappings of its own.
+    fn cuts_off(&self) -> bool {
+        true
+    }
+
     fn reset(&self) -> Result<(), BackingError> {
         self.socket().call(Command::DeviceReset, &[], None)?;
         Ok(())

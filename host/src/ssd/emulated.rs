@@ -74,14 +74,10 @@ pub(super) fn serial(config: &SsdConfig, index: u32) -> String {
     format!("WS-{}-{index:04}", config.profile.name)
 }
 
-/// What an emulated controller is like.
-pub(super) fn controller(
-    config: &SsdConfig,
-    serial: String,
-    queues: u16,
-) -> nvme_model::Configuration {
+/// What the emulated controller of SSD `index` is like.
+pub(super) fn controller(config: &SsdConfig, index: u32, queues: u16) -> nvme_model::Configuration {
     nvme_model::Configuration {
-        serial,
+        serial: serial(config, index),
         model: format!("warpstore model {}", config.profile.name),
         namespaces: vec![Namespace {
             lbas: config.bytes / u64::from(config.lba_bytes),
@@ -94,7 +90,7 @@ pub(super) fn controller(
         queues,
         profile: config.profile,
         volatile_write_cache: config.volatile_write_cache,
-        faults: config.faults.clone(),
+        faults: config.faults.clone().of_drive(index.into()),
     }
 }
 
@@ -120,7 +116,6 @@ impl Emulated {
         link: &Link,
     ) -> Result<Self, Error> {
         let (of, queues) = (session.ssds, session.queues);
-        let serial = serial(config, index);
         let media_buffer = |place| runner.allocate(place, config.bytes as usize);
         let (media, memory) = match media_file(config, index, of)? {
             Some(media) => {
@@ -154,7 +149,7 @@ impl Emulated {
         let lent = doorbells
             .as_ref()
             .map(|buffer| unsafe { LentDoorbells::at(buffer.address()) });
-        let configuration = controller(config, serial, queues as u16);
+        let configuration = controller(config, index, queues as u16);
         let model = Model::new(configuration, media, Some(link.clone()), lent)
             .map_err(|error| Error::Configuration(error.to_string()))?;
         Ok(Self {
@@ -261,5 +256,25 @@ impl Emulated {
                 self.model.configuration().serial
             )))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ssd_has_chances_of_its_own() {
+        let config = SsdConfig {
+            profile: nvme_model::Profile::IDEAL,
+            medium: config::Medium::None,
+            lba_bytes: 512,
+            bytes: 1 << 20,
+            volatile_write_cache: false,
+            faults: nvme_model::Faults::none(),
+        };
+        let seed = |index| controller(&config, index, 1).faults.seed;
+        assert_ne!(seed(0), seed(1));
+        assert_eq!(seed(1), seed(1), "a run can be repeated");
     }
 }

@@ -27,7 +27,6 @@ impl SsdServer {
     ) -> Result<Self, Error> {
         let of = listeners.len() as u32;
         let ssd = |(index, listener)| -> Result<user::Ssd, Error> {
-            let serial = emulated::serial(each, index);
             let media = match (media_file(each, index, of)?, &each.medium) {
                 (Some(media), _) => media,
                 (None, Medium::None) => Media::none(),
@@ -35,7 +34,7 @@ impl SsdServer {
             };
             Ok(user::Ssd {
                 listener,
-                configuration: emulated::controller(each, serial, queues),
+                configuration: emulated::controller(each, index, queues),
                 media,
             })
         };

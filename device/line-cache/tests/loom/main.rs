@@ -212,6 +212,50 @@ fn counted_lanes_and_a_claim() {
     });
 }
 
+/// [RC-5]: lanes that count all the time make a pin lose its races, and it comes all the same.
+#[test]
+fn a_pin_among_lanes_that_count() {
+    check(16, |beginning| {
+        let cache = Cache::with_line_0(1, 1);
+        let lanes = move || {
+            for _ in 0..4 {
+                assert!(cache.table.count_in(0, 1).is_some(), "nothing evicts here");
+                cache.table.count_out(0, 1);
+            }
+        };
+        let guard = move || {
+            let pinned = cache.table.pin(0);
+            assert!(pinned.is_ok(), "{pinned:?}");
+            cache.table.unpin(0);
+        };
+        race(beginning, lanes, guard);
+        assert_eq!(cache.word(0).pins(), 0, "as many went as came");
+    });
+}
+
+/// [RC-5]: a pin that was counted while the line left is taken back, and its bytes are not read.
+#[test]
+fn a_pin_among_lanes_that_count_and_an_eviction() {
+    check(4, |beginning| {
+        let cache = Cache::with_line_0(2, 1);
+        let lanes = thread::spawn(move || {
+            if cache.table.count_in(0, 1).is_some() {
+                cache.table.count_out(0, 1);
+            }
+        });
+        let guard = move || {
+            if let Ok(meta) = cache.table.pin(0) {
+                assert_eq!(cache.bytes(meta.slot()), [value(0, 0); 2]);
+                cache.table.unpin(0);
+            }
+        };
+        let (_, filled) = race(beginning, guard, move || cache.fill(1).is_some());
+        lanes.join().unwrap();
+        assert_eq!(cache.word(0).pins() + cache.word(1).pins(), 0);
+        assert!(cache.read(0) != filled);
+    });
+}
+
 /// [LC-6]: what a pin's holder wrote is there for whoever takes the slot next.
 #[test]
 fn a_pinned_writer_and_an_eviction() {
