@@ -22,6 +22,8 @@ pub(super) struct Post {
     pub(super) bar: libc::off_t,
     /// The end of the pipe from which the end of the parent is read.
     pub(super) alive: libc::c_int,
+    /// The parent's end of it.
+    pub(super) ours: libc::c_int,
 }
 
 /// A running guardian. Dropping it stops the controller, if it is enabled, and waits for that.
@@ -46,6 +48,7 @@ impl Guardian {
             device: device.as_raw_fd(),
             bar: bar as libc::off_t,
             alive: theirs.as_raw_fd(),
+            ours: ours.as_raw_fd(),
         };
         Ok(Self {
             child: sys::fork_guardian(&post)?,
@@ -65,16 +68,21 @@ impl Drop for Guardian {
 mod tests {
     use std::os::unix::fs::FileExt;
     use std::os::unix::process::ExitStatusExt;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
     use nvme_wire::regs::{Cc, Csts, offset};
 
+    use super::sys::old_kernel;
     use super::*;
 
     const BAR: u64 = 4096;
     /// Names the file of registers in a child that is to be killed.
     const CHILD: &str = "WARPSTORE_GUARDED_FILE";
+    /// Says to a child that it is to be on an old kernel.
+    const OLD: &str = "WARPSTORE_GUARDED_ON_AN_OLD_KERNEL";
+    /// For what takes no time unless it hangs.
+    const PATIENCE: Duration = Duration::from_secs(30);
 
     /// A file that looks like an enabled controller which stops at once.
     fn enabled_controller() -> tempfile::NamedTempFile {
@@ -96,7 +104,7 @@ mod tests {
         let begin = Instant::now();
         while cc(file).en() {
             let waited = begin.elapsed();
-            assert!(waited < Duration::from_secs(30), "CC.EN stays set");
+            assert!(waited < PATIENCE, "CC.EN stays set");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -165,5 +173,44 @@ mod tests {
         assert_eq!(status.signal(), Some(9), "{status}");
         // The guardian is nobody's child now; it is given time, and ends when it is done.
         wait_until_disabled(registers.as_file());
+    }
+
+    #[test]
+    fn guardians_end_on_a_kernel_without_close_range() {
+        if std::env::var_os(OLD).is_some() {
+            old_kernel::pretend();
+            let controllers = [enabled_controller(), enabled_controller()];
+            let guardians = controllers
+                .each_ref()
+                .map(|registers| Guardian::watch(registers.as_file(), BAR).unwrap());
+            // The first to go is the one whose pipe the other's process has by the fork.
+            for (guardian, registers) in guardians.into_iter().zip(&controllers) {
+                drop(guardian);
+                assert!(!cc(registers.as_file()).en());
+            }
+            return;
+        }
+        let this = "vfio::guardian::tests::guardians_end_on_a_kernel_without_close_range";
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", this])
+            .env(OLD, "1")
+            // A guardian that does not end would keep them open.
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begin = Instant::now();
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break status,
+                None if begin.elapsed() < PATIENCE => {}
+                None => {
+                    child.kill().unwrap();
+                    panic!("a guardian does not end");
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(status.success(), "{status}");
     }
 }

@@ -8,6 +8,8 @@
 // pages where a BAR was.
 
 mod bus_error;
+#[cfg(test)]
+pub(super) mod old_kernel;
 
 use std::fs::File;
 use std::io;
@@ -206,7 +208,10 @@ pub(super) fn wait(child: libc::pid_t) {
 )]
 fn guard(post: &Post) -> ! {
     let &Post {
-        device, alive, bar, ..
+        device,
+        alive,
+        ours,
+        bar,
     } = post;
     // SAFETY: system calls on numbers, in a process of one thread; descriptors that are closed
     // belong to nobody else here.
@@ -216,10 +221,11 @@ fn guard(post: &Post) -> ! {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
             libc::signal(signal, libc::SIG_IGN);
         }
-        // Everything else is closed, so that nobody waits for a descriptor of ours.
         libc::dup2(device, 0);
         libc::dup2(alive, 1);
-        libc::syscall(libc::SYS_close_range, 2, libc::c_uint::MAX, 0);
+        // While it is open here too, no read below ends.
+        libc::close(ours);
+        close_from(2);
         let mut byte = 0u8;
         // Ends when the last descriptor of the other end is closed, by whatever death.
         while libc::read(1, (&raw mut byte).cast(), 1) < 0
@@ -227,6 +233,35 @@ fn guard(post: &Post) -> ! {
         {}
         stop(0, bar);
         libc::_exit(0)
+    }
+}
+
+/// Closes every descriptor from `first` on, so that nobody waits for one of ours: another
+/// guardian, for the end of a pipe that this one has by the fork.
+///
+/// # Safety
+/// No descriptor from `first` on is used afterwards.
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one argument covers all: system calls on numbers that nobody uses afterwards"
+)]
+unsafe fn close_from(first: libc::c_int) {
+    // Descriptors are given out from the lowest number on, and no process here has more of them.
+    const MOST: libc::rlim_t = 1 << 20;
+    // SAFETY: see above; the limit is written into a local.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) == 0 {
+            return;
+        }
+        // Linux before 5.9 knows no such call.
+        let mut limit = libc::rlimit {
+            rlim_cur: MOST,
+            rlim_max: MOST,
+        };
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        for descriptor in first..limit.rlim_cur.min(MOST) as libc::c_int {
+            libc::close(descriptor);
+        }
     }
 }
 
