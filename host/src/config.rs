@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nvme_model::{Faults, Profile, Sharing};
+use nvme_model::{Fault, Faults, Profile, Rule, Sharing};
 use warpstore_device::parts::nvme_queue::Protocol;
 use warpstore_device::{CacheMode, Layout};
 
@@ -273,6 +273,8 @@ impl Configuration {
     }
 
     fn check_emulated(&self, each: &SsdConfig) -> Result<(), Error> {
+        let late = |rule: &Rule| matches!(rule.fault, Fault::Late(_));
+        let is_late = each.faults.rules.iter().any(late);
         let files = match &each.medium {
             Medium::Files { paths, .. } => paths.len(),
             _ => self.ssds as usize,
@@ -289,6 +291,10 @@ impl Configuration {
             (
                 !each.volatile_write_cache || matches!(self.target, Target::Threads { .. }),
                 "only SSDs that host threads serve have a volatile write cache",
+            ),
+            (
+                !is_late || matches!(self.target, Target::Threads { .. }),
+                "only SSDs that host threads serve carry commands out late (Fault::Late)",
             ),
         ])
     }

@@ -86,7 +86,7 @@ pub enum Error {
     #[error(
         "not everything that was written is on the SSDs: {} failed, the first because {first}{}",
         if *lanes == 1 { "1 write or flush".to_owned() } else { format!("{lanes} writes or flushes") },
-        command.as_ref().map_or_else(String::new, |first| format!(" (first failed command: {first})"))
+        flush_text(command.as_ref(), *lba)
     )]
     Flush {
         /// How many lines or SSDs, at least: one a lane that flushed.
@@ -95,6 +95,8 @@ pub enum Error {
         first: IoError,
         /// The first command that failed in this session.
         command: Option<ErrorRecord>,
+        /// SSD and LBA at which the line of the first error begins, if it is about a line.
+        lba: Option<(u32, u64)>,
     },
     /// A lane panicked or never came to a collective on the `threads` runner.
     #[error("kernel {kernel}: {fault}")]
@@ -106,6 +108,19 @@ pub enum Error {
     },
 }
 
+/// What is known of a line that was not written.
+fn flush_text(first: Option<&ErrorRecord>, lba: Option<(u32, u64)>) -> String {
+    let mut text = lba.map_or_else(String::new, lba_text);
+    if let Some(first) = first {
+        text.push_str(&format!(" (first failed command: {first})"));
+    }
+    text
+}
+
+fn lba_text((ssd, lba): (u32, u64)) -> String {
+    format!("; the line begins at LBA {lba} of SSD {ssd}")
+}
+
 /// What is known of the commands behind a failed kernel.
 fn context_text(
     commands: u64,
@@ -113,10 +128,7 @@ fn context_text(
     pending: Option<&PendingCommand>,
     lba: Option<(u32, u64)>,
 ) -> String {
-    let mut text = String::new();
-    if let Some((ssd, lba)) = lba {
-        text.push_str(&format!("; the line begins at LBA {lba} of SSD {ssd}"));
-    }
+    let mut text = lba.map_or_else(String::new, lba_text);
     if let Some(pending) = pending {
         text.push_str(&format!("; {pending} never came back"));
     }

@@ -361,7 +361,8 @@ impl Session {
 
     /// SSD and first LBA of the line of an error. With block buffers the error may be of a block.
     fn lba_of(&self, error: IoError) -> Option<(u32, u64)> {
-        if error.kind() == ErrorKind::OutOfRange || self.config.blocks.is_some() {
+        let is_of_line = !matches!(error.kind(), ErrorKind::OutOfRange | ErrorKind::Flush);
+        if !is_of_line || self.config.blocks.is_some() {
             return None;
         }
         let ssd = error.queue() / self.config.queues;

@@ -3,7 +3,8 @@
 //!
 //! A program is a list of operations for each lane. Every element is set by one lane only, in that
 //! lane's order, or only added to; so the outcome does not depend on who comes first, and a lost
-//! update, an old write that overtakes a new one, or a line in the wrong place shows in it.
+//! update, an old write that overtakes a new one, or a line in the wrong place shows in it. Half of the
+//! time the SSDs fail commands, repeat, delay and reorder completions, and it must not show.
 
 mod sockets;
 mod store;
@@ -11,10 +12,12 @@ mod store;
 use proptest::prelude::*;
 use warpstore::device::counted::{Bam, BamReuse, Counted, Naive, Reader};
 use warpstore::device::launch::Kernel;
+use warpstore::device::parts::nvme_wire::Status;
 use warpstore::device::prelude::*;
 use warpstore::device::{CacheMode, Layout};
 use warpstore::{
-    Configuration, Doorbells, Faults, Medium, Protocol, Session, SsdConfig, SsdSource, Target,
+    Configuration, Doorbells, Fault, Faults, Medium, Protocol, Rule, Session, SsdConfig, SsdSource,
+    Target, When,
 };
 
 const LANES: u64 = 64;
@@ -116,8 +119,50 @@ const SUMS: u64 = 300;
 struct Case {
     configuration: Configuration,
     seed: u64,
+    /// What goes wrong with every SSD, none of which may show.
+    faults: Faults,
     /// For each lane its operations: kind, which element, value.
     program: Vec<Vec<(u64, u64, u32)>>,
+}
+
+/// A rule for some commands, all of which end well in the end.
+fn rule() -> impl Strategy<Value = Rule> {
+    // Four failures in a row would be an error: as many never come, or about once in 10^8 commands.
+    let fails = Fault::Status(Status::INTERNAL_ERROR);
+    prop_oneof![
+        Just((fails, When::First(3))),
+        Just((fails, When::OneIn(100))),
+        Just((Fault::Duplicate, When::OneIn(20))),
+        Just((Fault::UnknownCid, When::OneIn(20))),
+        Just((Fault::StaleCid, When::OneIn(20))),
+        Just((Fault::Reorder, When::OneIn(20))),
+        Just((Fault::Delay(3_000_000), When::OneIn(30))),
+    ]
+    .prop_map(|(fault, when)| Rule::new(fault, when))
+}
+
+/// Half of the time nothing goes wrong.
+fn faults() -> impl Strategy<Value = Faults> {
+    let some = (any::<u64>(), prop::collection::vec(rule(), 1..=4));
+    prop_oneof![
+        Just(Faults::none()),
+        some.prop_map(|(seed, rules)| Faults { seed, rules }),
+    ]
+}
+
+/// The rules of a plan that queues get over: a completion too many stops one of BaM's, and one whose
+/// doorbells go through a proxy ([DB-1]). One rule fails commands at most, so that failures in a row are
+/// as rare as it says.
+fn bearable(mut faults: Faults, configuration: &Configuration) -> Faults {
+    let counts_all = configuration.protocol == Protocol::Bam
+        || matches!(configuration.doorbells, Doorbells::Proxy);
+    let mut fails = false;
+    faults.rules.retain(|rule| match rule.fault {
+        Fault::Status(_) => !std::mem::replace(&mut fails, true),
+        Fault::Duplicate | Fault::UnknownCid | Fault::StaleCid => !counts_all,
+        _ => true,
+    });
+    faults
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -145,7 +190,7 @@ fn case() -> impl Strategy<Value = Case> {
         prop::collection::vec(operation, 12..=12),
         LANES as usize..=LANES as usize,
     );
-    (shape, any::<u64>(), program).prop_map(|(shape, seed, program)| {
+    (shape, any::<u64>(), faults(), program).prop_map(|(shape, seed, faults, program)| {
         let (cache_lines, line_bytes, ssds, (depth, protocol), mode) = shape;
         let configuration = Configuration {
             cache_lines,
@@ -158,6 +203,7 @@ fn case() -> impl Strategy<Value = Case> {
             ..configuration()
         };
         Case {
+            faults: bearable(faults, &configuration),
             configuration,
             seed,
             program,
@@ -239,6 +285,13 @@ fn run_by<K: Kernel<Args = <run_program as Kernel>::Args>>(kernel: &K, case: &Ca
     session.flush().unwrap();
     assert_eq!(session.stored::<u64>("numbers").unwrap(), oracle.numbers);
     assert_eq!(session.stored::<u32>("sums").unwrap(), oracle.sums);
+    let hits = session.injected_faults().unwrap();
+    let fails = |rule: &Rule| matches!(rule.fault, Fault::Status(_));
+    let failed = case.faults.rules.iter().zip(hits);
+    let failed: u64 = failed
+        .filter_map(|(rule, hits)| fails(rule).then_some(hits))
+        .sum();
+    assert_eq!(session.failed_commands().unwrap().0, failed, "as injected");
     assert_eq!(
         session.counts().unwrap().unwrap().flushes,
         u64::from(case.configuration.ssds),
@@ -252,7 +305,12 @@ proptest! {
 
     #[test]
     fn the_media_hold_what_a_sequential_program_leaves(case in case()) {
-        run(&case);
+        let faulty = SsdConfig { faults: case.faults.clone(), ..store::ssd() };
+        let configuration = Configuration {
+            ssd: SsdSource::Emulated(faulty),
+            ..case.configuration.clone()
+        };
+        run(&Case { configuration, ..case });
     }
 }
 
@@ -266,8 +324,10 @@ proptest! {
             doorbells: if proxied { Doorbells::Proxy } else { Doorbells::Direct },
             ..case.configuration
         };
+        let faults = bearable(case.faults, &configuration);
         run(&Case {
-            configuration: sockets::behind_sockets(configuration, &Faults::none()),
+            configuration: sockets::behind_sockets(configuration, &faults),
+            faults,
             ..case
         });
     }

@@ -3,6 +3,8 @@
 use nvme_wire::sqe::IoOpcode;
 use nvme_wire::{Sqe, Status};
 
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::layout::LATE_WORDS;
 use crate::layout::{header, namespace, namespace_entry};
 use crate::memory::{Image, Span};
 
@@ -98,6 +100,37 @@ impl Command {
         }
         let fua = sqe.fua();
         Self { fua, ..bare }.located(image, kind, sqe.slba(), sqe.nlb_z() as u64 + 1)
+    }
+
+    /// The command in words, for one that is carried out later. It was not refused.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) fn to_words(self) -> [u64; LATE_WORDS as usize] {
+        let what = (self.kind as u64) << 56 | (self.fua as u64) << 52 | (self.blocks as u64) << 32;
+        [what | self.nsid as u64, self.slba, self.prp1, self.prp2]
+    }
+
+    /// The command that these words stand for, checked once more. Its CID is not among them.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) fn from_words(image: Image, words: [u64; LATE_WORDS as usize]) -> Self {
+        let [what, slba, prp1, prp2] = words;
+        let bare = Self {
+            fua: what >> 52 & 1 != 0,
+            nsid: what as u32,
+            prp1,
+            prp2,
+            ..Self::NONE
+        };
+        let kind = what >> 56;
+        if kind == Kind::Flush as u64 {
+            let kind = Kind::Flush;
+            return Self { kind, ..bare };
+        }
+        let kind = if kind == Kind::Write as u64 {
+            Kind::Write
+        } else {
+            Kind::Read
+        };
+        bare.located(image, kind, slba, what >> 32 & 0xf_ffff)
     }
 
     #[inline(always)]

@@ -162,7 +162,7 @@ impl Controller {
             None
         };
         let controller = Self {
-            words: SharedWords::zeroed(layout::words(configuration.queues as u64, pending)),
+            words: SharedWords::zeroed(configuration.image_words()),
             doorbells: Doorbells::new(configuration.queues, configuration.dstrd, lent),
             _link: link.clone(),
             state: Mutex::default(),
@@ -208,6 +208,10 @@ impl Controller {
         let faults = &configuration.faults;
         image.write(header::FAULTS, faults.rules.len() as u64);
         image.write(header::FAULT_SEED, faults.seed);
+        if faults.has_late() {
+            let late = layout::words(configuration.queues as u64, pending);
+            image.write(header::LATE, late);
+        }
         for (index, rule) in (0..).zip(&faults.rules) {
             for (word, value) in (fault_rule(index)..).zip(rule.to_words()) {
                 image.write(word, value);
@@ -383,11 +387,7 @@ impl Controller {
             "a volatile write cache is served in its own process only"
         );
         let _state = self.lock();
-        let words = layout::words(
-            self.configuration.queues as u64,
-            self.configuration.pending_entries(),
-        );
-        let mut copy: Vec<u64> = (0..words)
+        let mut copy: Vec<u64> = (0..self.configuration.image_words())
             .map(|index| self.image_here().read(index))
             .collect();
         let mut set = |word: u64, value| copy[word as usize] = value;
@@ -434,7 +434,7 @@ impl Controller {
         let queues = self.configuration.queues as u64;
         let pending = self.configuration.pending_entries();
         let first = layout::pending(queues, pending, 0, 0);
-        for word in first..layout::words(queues, pending) {
+        for word in first..self.configuration.image_words() {
             image.write(word, words[word as usize]);
         }
     }

@@ -43,6 +43,9 @@ pub enum Fault {
     Drop,
     /// The completion comes this much later. Nanoseconds.
     Delay(u64),
+    /// The command is carried out this much later, and then completes: until that moment none of its
+    /// data is read or written. Nanoseconds. Only where host threads serve the queues.
+    Late(u64),
     /// The completion comes [`Fault::REORDER_NS`] later, so that those of later commands overtake
     /// it.
     Reorder,
@@ -112,6 +115,12 @@ impl Faults {
         }
     }
 
+    /// True if a rule has commands carried out late.
+    pub(crate) fn has_late(&self) -> bool {
+        let is_late = |rule: &Rule| matches!(rule.fault, Fault::Late(_));
+        self.rules.iter().any(is_late)
+    }
+
     /// What is wrong with the plan.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let bad_status =
@@ -122,7 +131,8 @@ impl Faults {
                 When::First(0) | When::OneIn(0) | When::Command(0)
             )
         };
-        let endless = |rule: &Rule| matches!(rule.fault, Fault::Delay(ns) if ns >= 1 << 62);
+        let endless =
+            |rule: &Rule| matches!(rule.fault, Fault::Delay(ns) | Fault::Late(ns) if ns >= 1 << 62);
         if self.rules.len() > Self::MAX_RULES {
             Some("more rules than Faults::MAX_RULES")
         } else if self.rules.iter().any(bad_status) {
@@ -148,6 +158,7 @@ impl Fault {
             Self::Status(status) => (manner::STATUS, 0, status),
             Self::Drop => plain(manner::DROP),
             Self::Delay(ns) => (manner::DELAY, ns, Status::SUCCESS),
+            Self::Late(ns) => (manner::LATE, ns, Status::SUCCESS),
             Self::Reorder => (manner::DELAY, Self::REORDER_NS, Status::SUCCESS),
             Self::Duplicate => plain(manner::DUPLICATE),
             Self::UnknownCid => plain(manner::UNKNOWN_CID),

@@ -2,7 +2,7 @@
 //! media, as 64-bit words at fixed offsets.
 //!
 //! ```text
-//! header | namespaces | instance clocks | DMA ranges | fault rules | queue records | pending rings
+//! header | namespaces | instance clocks | DMA ranges | fault rules | queue records | pending rings | late commands
 //! ```
 //!
 //! An image holds no address inside itself, so a copy of its bytes works at another address:
@@ -49,6 +49,8 @@ pub mod header {
     pub const FAULTS: u64 = 21;
     /// Seed of what they leave to chance.
     pub const FAULT_SEED: u64 = 22;
+    /// First word of the late commands; 0 if no rule makes any.
+    pub const LATE: u64 = 23;
 }
 
 /// Bits of the header's mode.
@@ -166,6 +168,8 @@ pub mod manner {
     pub const FATAL: u64 = 8;
     /// Removes the controller.
     pub const REMOVAL: u64 = 9;
+    /// Carries it out late.
+    pub const LATE: u64 = 10;
 }
 
 /// Most namespaces of a controller.
@@ -223,7 +227,18 @@ pub const fn pending(queues: u64, entries: u64, queue: u64, slot: u64) -> u64 {
     RECORDS + queues * record::WORDS + (queue * entries + slot) * 2
 }
 
-/// Words of an image for `queues` queues of at most `entries` (a power of two) entries.
+/// Words of a late command: what it is decoded to, while it waits.
+pub const LATE_WORDS: u64 = 4;
+
+/// First word of the late command whose pending entry begins at word `entry`, in an image whose late
+/// commands begin at `late`: there is one for each pending entry.
+#[inline(always)]
+pub const fn late_command(late: u64, queues: u64, entry: u64) -> u64 {
+    late + (entry - record_of(queues as u32)) / 2 * LATE_WORDS
+}
+
+/// Words of an image for `queues` queues of at most `entries` (a power of two) entries, without late
+/// commands: these begin there.
 pub const fn words(queues: u64, entries: u64) -> u64 {
     pending(queues, entries, queues, 0)
 }

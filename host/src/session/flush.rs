@@ -35,11 +35,13 @@ impl Session {
                 lanes,
                 first,
                 command,
+                lba,
                 ..
             }) => Err(Error::Flush {
                 lanes,
                 first,
                 command,
+                lba,
             }),
             Err(error) => Err(error),
         }

@@ -2,7 +2,7 @@
 
 use crate::Media;
 use crate::faults::Faults;
-use crate::layout::MAX_NAMESPACES;
+use crate::layout::{self, MAX_NAMESPACES};
 use crate::profile::Profile;
 
 /// A controller's properties. Plain data without defaults: whoever builds a controller decides.
@@ -110,6 +110,17 @@ impl Configuration {
         } else {
             1
         }
+    }
+
+    /// Words of the image.
+    pub(crate) fn image_words(&self) -> u64 {
+        let (queues, entries) = (self.queues as u64, self.pending_entries());
+        let late = if self.faults.has_late() {
+            queues * entries * layout::LATE_WORDS
+        } else {
+            0
+        };
+        layout::words(queues, entries) + late
     }
 
     /// Largest transfer in bytes.

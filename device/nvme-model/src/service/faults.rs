@@ -1,7 +1,8 @@
 //! Injected faults: a decorator between fetching and carrying out, and one around posting.
 //!
 //! ```text
-//! fetch ─► strike ─► carry out ─► pending entry with marks ─ due ─► aim ─► post
+//! fetch ─► strike ─► carry out ─► pending entry with marks ─ due ─► aim ───────────────────► post
+//!             └─ late command, beside its pending entry ──── due ─► aim ─► carry out ────────┘
 //! ```
 //!
 //! [`Turn::strike`] looks for a rule that hits a command, and changes its status, its due time or
@@ -16,12 +17,14 @@ use crate::layout::{fault, fault_rule, header, manner, mode};
 use crate::memory::{Image, Span};
 use crate::random::hash;
 
-/// Marks of a pending entry, beside CID and status: bits 32 and 33.
+/// Marks of a pending entry, beside CID and status: bits 32 to 34.
 const DROPPED: u64 = 1 << 32;
 const WRONG_PHASE: u64 = 2 << 32;
 /// A completion with the CID in bits 48 and above comes first.
 const LED: u64 = 3 << 32;
-const MARKS: u64 = 3 << 32;
+/// The command is still to be carried out.
+const LATE: u64 = 4 << 32;
+const MARKS: u64 = 7 << 32;
 
 /// CID that no command has (Base 3.3.3.1).
 const NO_CID: u64 = 0xffff;
@@ -48,6 +51,8 @@ pub(super) struct Place {
 pub(super) struct Aim {
     /// Posts a CQE.
     pub(super) posts: bool,
+    /// Carries the command out first.
+    pub(super) carries_out: bool,
     pub(super) cid: u16,
     pub(super) wrong_phase: bool,
     /// Done with the entry.
@@ -58,6 +63,12 @@ pub(super) struct Aim {
 
 impl Strike {
     pub(super) const NONE: Self = Self { marks: 0, delay: 0 };
+
+    /// True if the command is not carried out before it is due.
+    #[inline(always)]
+    pub(super) fn is_late(&self) -> bool {
+        self.marks == LATE
+    }
 }
 
 impl Turn {
@@ -92,6 +103,7 @@ impl Turn {
                 manner::STALE_CID => {
                     strike.marks = LED | (place.stale_cid.unwrap_or(0) as u64) << 48;
                 }
+                manner::LATE => strike.marks = LATE,
                 manner::WRONG_PHASE => strike.marks = WRONG_PHASE,
                 manner::FATAL => stop = mode::FATAL,
                 manner::REMOVAL => stop = mode::GONE,
@@ -143,6 +155,7 @@ impl Turn {
         let led = marks == LED;
         Aim {
             posts: ready && marks != DROPPED,
+            carries_out: ready && marks == LATE,
             cid: if led {
                 (completion >> 48) as u16
             } else {

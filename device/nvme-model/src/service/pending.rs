@@ -6,6 +6,9 @@ use warpstore_simt::warp;
 use super::faults::{Place, Strike};
 use super::least;
 use super::pair::{Pair, Turn};
+use crate::command::Command;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::layout::late_command;
 use crate::layout::{header, pending, record};
 use crate::timing;
 
@@ -55,7 +58,8 @@ impl Turn {
                     None => return true,
                 }
             }
-            command.status = self.execute::<LANES>(&command);
+            let carried_out = self.without_late(&ring, &command, strike);
+            command.status = self.execute::<LANES>(&carried_out);
             let due = timing::due::<LANES>(
                 self.mask,
                 self.lane,
@@ -73,7 +77,7 @@ impl Turn {
                     .write_pair(entry, [due | WAITING, completion | strike.marks]);
             }
             ring.tail = ring.tail.wrapping_add(count);
-            self.count(self.lane < count, &command);
+            self.count(self.lane < count && !strike.is_late(), &command);
             warp::sync_mask(self.mask);
         }
         self.post_due::<LANES>(pair, &mut ring, now);
@@ -119,13 +123,9 @@ impl Turn {
             let waits = due & WAITING != 0;
             let ready = inside && waits && due & !WAITING <= now;
             let aim = self.aim(pair, ready, completion);
-            self.post(
-                pair,
-                aim.posts,
-                aim.cid,
-                Status::from_bits((completion >> 16) as u16),
-                aim.wrong_phase,
-            );
+            let status = Status::from_bits((completion >> 16) as u16);
+            let status = self.carry_out_late::<LANES>(entry, aim.carries_out, status);
+            self.post(pair, aim.posts, aim.cid, status, aim.wrong_phase);
             if aim.done {
                 self.image.write(entry, 0);
             }
@@ -141,6 +141,48 @@ impl Turn {
             }
             base += LANES;
         }
+    }
+
+    /// What is carried out at once of the lane's command: nothing of a late one, which is kept.
+    #[inline(always)]
+    fn without_late(&self, ring: &Pending, command: &Command, strike: Strike) -> Command {
+        // A GPU serves no late commands: its registers are for those of every day.
+        #[cfg(not(target_arch = "nvptx64"))]
+        if strike.is_late() {
+            let kept = self.late(self.entry(ring, ring.tail.wrapping_add(self.lane)));
+            let [what, slba, prp1, prp2] = command.to_words();
+            self.image.write_pair(kept, [what, slba]);
+            self.image.write_pair(kept + 2, [prp1, prp2]);
+            return Command::NONE;
+        }
+        *command
+    }
+
+    /// Carries out the late command of each lane that has one due, at pending entry `entry`; the status
+    /// of the lane's own, or `status` without one. Collective.
+    #[inline(always)]
+    fn carry_out_late<const LANES: u32>(&self, entry: u64, is_due: bool, status: Status) -> Status {
+        #[cfg(not(target_arch = "nvptx64"))]
+        if warp::ballot_sync(self.mask, is_due) != 0 {
+            let mut command = Command::NONE;
+            if is_due {
+                let kept = self.late(entry);
+                let [what, slba] = self.image.read_pair(kept);
+                let [prp1, prp2] = self.image.read_pair(kept + 2);
+                command = Command::from_words(self.image, [what, slba, prp1, prp2]);
+            }
+            command.status = self.execute::<LANES>(&command);
+            self.count(is_due, &command);
+            return if is_due { command.status } else { status };
+        }
+        status
+    }
+
+    /// First word of the late command of pending entry `entry`.
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn late(&self, entry: u64) -> u64 {
+        let queues = self.image.read(header::QUEUES);
+        late_command(self.image.read(header::LATE), queues, entry)
     }
 
     #[inline(always)]

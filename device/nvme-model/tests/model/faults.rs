@@ -132,6 +132,103 @@ fn a_delayed_completion_comes_when_it_is_due() {
 }
 
 #[test]
+fn a_late_command_moves_nothing_until_it_is_due() {
+    let late = 1_000_000_000;
+    for server in SERVERS {
+        let mut bench = Bench::new(
+            vec![Rule::new(Fault::Late(late), When::First(2))],
+            server,
+            8,
+        );
+        let (page, other) = (bench.page, bench.rig.memory.pages(PAGE));
+        bench.rig.memory.fill(page, PAGE, 0x66);
+        bench.rig.memory.fill(other, PAGE, 0x77);
+        let (write, read) = (io_sqe(1, 1, 3, 1, page, 0), io_sqe(2, 1, 9, 2, other, 0));
+        bench.pair.push(&bench.rig, 1, write);
+        bench.pair.push(&bench.rig, 2, read);
+        bench.pair.ring(&bench.rig);
+        bench.steps();
+        // The ring's entries are others' by now.
+        bench.reads(3..7);
+        assert_eq!(bench.cids(), [3, 4, 5, 6], "{server:?}");
+        bench.rig.memory.fill(page, PAGE, 0x67);
+        bench.rig.now += late - 1;
+        bench.steps();
+        assert_eq!(bench.cids(), [], "{server:?}: a nanosecond early");
+        assert_eq!(bench.rig.memory.byte(other), 0x77, "{server:?}");
+        assert_eq!(bench.rig.controller.counters()[0].reads, 4, "{server:?}");
+        bench.rig.now += 1;
+        bench.steps();
+        assert_eq!(bench.reap(), [(1, 0), (2, 0)], "{server:?}");
+        assert_eq!(bench.rig.memory.bytes(other, 1025), {
+            let mut expected = vec![0; 1024];
+            expected.push(0x77);
+            expected
+        });
+        let counters = bench.rig.controller.counters()[0];
+        assert_eq!((counters.reads, counters.writes), (5, 1), "{server:?}");
+        let read = io_sqe(2, 1, 3, 1, page, 0);
+        assert_eq!(bench.pair.run(&mut bench.rig, read), 0);
+        assert_eq!(
+            bench.rig.memory.byte(page),
+            0x67,
+            "{server:?}: what the buffer held when it was due"
+        );
+        assert_eq!(bench.hits(), [2]);
+    }
+}
+
+#[test]
+fn a_late_command_ends_with_its_queue() {
+    let late = 1_000_000_000;
+    let rule = Rule::new(Fault::Late(late), When::First(1));
+    let mut bench = Bench::new(vec![rule], Server::Thread, 8);
+    bench.rig.memory.fill(bench.page, PAGE, 0x77);
+    bench.reads(1..2);
+    bench.rig.controller.write32(CC, 0);
+    bench.rig.enable();
+    bench.pair = bench.rig.create_pair(1, 8);
+    bench.rig.now += late;
+    bench.steps();
+    assert_eq!(bench.cids(), []);
+    assert_eq!(bench.rig.memory.byte(bench.page), 0x77);
+}
+
+#[test]
+fn a_late_flush_is_durable_when_it_is_due() {
+    let rule = Rule {
+        commands: Commands::Flushes,
+        ..Rule::new(Fault::Late(1_000_000), When::Always)
+    };
+    for waits in [0, 1_000_000] {
+        let mut rig = Rig::up(
+            Configuration {
+                volatile_write_cache: true,
+                ..faulty(vec![rule.clone()])
+            },
+            Server::Thread,
+        );
+        let mut pair = rig.create_pair(1, 8);
+        let page = rig.memory.pages(PAGE);
+        rig.memory.fill(page, 512, 0x66);
+        assert_eq!(pair.run(&mut rig, io_sqe(1, 1, 3, 1, page, 0)), 0);
+        pair.push(&rig, 9, admin_sqe(0, 1, 0, 0, 0));
+        pair.ring(&rig);
+        (0..4).for_each(|_| rig.step());
+        rig.now += waits;
+        (0..4).for_each(|_| rig.step());
+        let found = pair.reap(&rig).map(|done| (done.cid, done.status));
+        assert_eq!(found, (waits != 0).then_some((9, 0)));
+        rig.controller.power_cut(None);
+        rig.controller.power_on();
+        rig.enable();
+        let mut pair = rig.create_pair(1, 8);
+        assert_eq!(pair.run(&mut rig, io_sqe(2, 1, 3, 1, page, 0)), 0);
+        assert_eq!(rig.memory.byte(page) == 0x66, waits != 0);
+    }
+}
+
+#[test]
 fn a_reordered_completion_is_overtaken() {
     for server in SERVERS {
         let mut bench = Bench::new(vec![nth(Fault::Reorder, 2)], server, 8);
@@ -417,6 +514,7 @@ fn plans_that_cannot_be_followed_are_refused() {
         vec![Rule::new(error, When::First(0))],
         vec![Rule::new(error, When::OneIn(0))],
         vec![nth(Fault::Delay(1 << 62), 1)],
+        vec![nth(Fault::Late(1 << 62), 1)],
     ] {
         let media = Media::none();
         let refused = Controller::new(faulty(rules.clone()), media, None, None).err();
