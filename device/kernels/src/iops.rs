@@ -23,8 +23,8 @@ pub const fn mix(x: u64) -> u64 {
 /// The launch has exactly as many lanes as `blocks` has buffers, a multiple of 32. Lane `n`'s
 /// command of round `r` is number `r × lanes + n`: its latency (ns) goes to that place of
 /// `latencies`. Blocks are drawn from the first `span_blocks` of each SSD, SSDs in turn by warp
-/// and round. With `verify` (0 or 1) one random word of every block is compared with
-/// [`media_word`]; `wrong[0]` counts those that differ.
+/// and round. With `verify` (0 or 1) a random word of every block, and the last, which comes last, are
+/// compared with [`media_word`]; `wrong[0]` counts the blocks of which one differs.
 #[kernel]
 #[launch_bounds(256)]
 pub fn iops(
@@ -51,8 +51,11 @@ pub fn iops(
         blocks.read(ssd, block, lane)?;
         latencies.set(command, (thread::now_ns() - start) as u32);
         if verify != 0 {
-            let index = mix(random) & (words - 1);
-            if blocks.word(lane, index) != media_word(block * words + index) {
+            let (first, last) = (block * words, words - 1);
+            let index = mix(random) & last;
+            // Both are loaded before either is waited for.
+            let (some, end) = (blocks.word(lane, index), blocks.word(lane, last));
+            if some != media_word(first + index) || end != media_word(first + last) {
                 wrong.at(0).fetch_add(1, Order::Relaxed);
             }
         }

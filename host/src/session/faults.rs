@@ -11,8 +11,8 @@ use crate::runner::Runner;
 impl Session {
     /// Cuts the power of every SSD, from any thread, while kernels run. What was not flushed of a
     /// volatile write cache is lost or, with a `seed`, stays by chance
-    /// ([`nvme_model::Controller::power_cut`]). Accesses that wait for an SSD end at their deadline;
-    /// open another session on the media.
+    /// ([`nvme_model::Controller::power_cut`]). The SSDs are gone, which ends accesses that wait for
+    /// them; open another session on the media.
     ///
     /// # Errors
     /// A GPU serves the SSDs, or they are real: only those that host threads serve can lose their
@@ -83,6 +83,20 @@ impl Session {
             sum.foreign += faults.foreign;
         }
         Ok(sum)
+    }
+
+    /// Rings the SQ doorbell of queue pair `index` (SSD × queues per SSD + queue) with `tail`, as a
+    /// kernel does that writes where it should not, on host threads.
+    #[cfg(test)]
+    pub(crate) fn ring(&self, index: usize, tail: u32) {
+        use warpstore_device::parts::simt::{Cell, NativeCell, Order, System};
+        let table = self.store.desc.queues as *const QueueDesc;
+        // SAFETY: as in `refused_completions`; tests know how many queue pairs they have.
+        let queue = unsafe { &*table.wrapping_add(index) };
+        let doorbell = queue.rings.sq_doorbell as *mut u32;
+        // SAFETY: what kernels ring is a word in this address space as long as the session lives.
+        let doorbell = unsafe { NativeCell::<u32, System>::new(doorbell) };
+        doorbell.store(tail, Order::Relaxed);
     }
 
     fn needs_host_threads(&self, what: &str) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 //! processes.
 
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use driver_vfio::user::{Server, Ssd};
@@ -36,7 +36,14 @@ pub fn behind_sockets(configuration: Configuration, faults: &Faults) -> Configur
     }
 }
 
-fn ssd(socket: &PathBuf, queues: u16, faults: Faults) -> Ssd {
+/// Serves one client of a well-behaved SSD with so many queue pairs at `socket`.
+#[allow(dead_code, reason = "not every test has a process of its own")]
+pub fn serve(socket: &Path, queues: u16) {
+    let mut server = Server::start(vec![ssd(socket, queues, Faults::none())], 1).unwrap();
+    server.serve(1, &|error| panic!("{error}"));
+}
+
+fn ssd(socket: &Path, queues: u16, faults: Faults) -> Ssd {
     Ssd {
         listener: UnixListener::bind(socket).unwrap(),
         configuration: nvme_model::Configuration {
