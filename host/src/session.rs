@@ -16,6 +16,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use driver_vfio::user::Client;
 use nvme_model::Serving;
 use warpstore_device::launch::{Kernel, KernelArgs, StatusSlot};
 use warpstore_device::{Blocks, ErrorKind, ErrorRecord, IoError, Store};
@@ -30,7 +31,7 @@ use crate::memory::Memory;
 use crate::resident::Resident;
 use crate::ringing::Ringing;
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
-use crate::ssd::{Opened, Ssd};
+use crate::ssd::{Opened, Ssd, ask};
 use crate::store::{Extent, StoreMemory};
 use arrays::Arrays;
 use recall::Recall;
@@ -60,7 +61,7 @@ pub struct Session {
     config: Configuration,
     runner: Runner,
     resident: Option<Resident>,
-    /// Watches SSDs that may be wanted back.
+    /// Watches SSDs that may be wanted back, or stand still.
     recall: Option<Recall>,
     ssds: Vec<Ssd>,
     _serving: Option<Serving>,
@@ -160,7 +161,8 @@ impl Session {
             Some(_) => None,
             None => {
                 let backings = ssds.iter().map(|ssd| Arc::clone(&ssd.backing));
-                Some(Recall::watch(backings.collect(), store.desc.abort)?)
+                let abort = store.desc.abort;
+                Some(Recall::watch(backings.collect(), clients(&ssds), abort)?)
             }
         };
         let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
@@ -335,9 +337,7 @@ impl Session {
             return Ok(refusal.into());
         }
         // What never answers may be a process that is gone.
-        for process in self.ssds.iter().filter_map(Ssd::process) {
-            process.statistics()?;
-        }
+        self.check_processes()?;
         let (commands, records) = self.store.errors()?;
         // The line may be fetched by another warp, through another queue.
         let mut pending = Vec::new();
@@ -357,6 +357,19 @@ impl Session {
             pending: of_line.or(of_queue).copied(),
             lba: self.lba_of(first),
         })
+    }
+
+    /// Whether the processes that are SSDs answer, if there are such. Nothing is awaited any more of
+    /// one that does not: a flush would wait for it once more.
+    fn check_processes(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for (ssd, answer) in ask(&clients(&self.ssds)).into_iter().enumerate() {
+            if answer.is_err() {
+                self.store.give_up(ssd)?;
+            }
+            result = result.and(answer);
+        }
+        result
     }
 
     /// SSD and first LBA of the line of an error. With block buffers the error may be of a block.
@@ -471,7 +484,12 @@ impl Session {
         } else {
             Ok(())
         };
-        let mut result = resumed.and(self.flush_if_dirty());
+        let answered = self.check_processes();
+        let answers = ask(&clients(&self.ssds));
+        let mut result = resumed.and(answered);
+        if answers.is_empty() || answers.iter().any(Result::is_ok) {
+            result = result.and(self.flush_if_dirty());
+        }
         if let Some(resident) = self.resident.take() {
             let ended = resident.stop().and_then(|()| resident.report(&self.ssds));
             result = result.and(ended);
@@ -484,6 +502,14 @@ impl Session {
         }
         result
     }
+}
+
+/// The connections to those SSDs that are processes: all of a session, or none.
+fn clients(ssds: &[Ssd]) -> Vec<Arc<Client>> {
+    let processes = ssds.iter().filter_map(Ssd::process);
+    processes
+        .map(|process| Arc::clone(process.client()))
+        .collect()
 }
 
 impl Drop for Session {

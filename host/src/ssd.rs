@@ -28,7 +28,7 @@ pub(crate) use emulated::Emulated;
 use media::NewFiles;
 pub(crate) use outside::only_namespace;
 pub use serve::SsdServer;
-pub(crate) use socket::Process;
+pub(crate) use socket::{Process, ask};
 
 /// The SSDs of a session, and what serves them and goes with them.
 pub(crate) struct Opened {

@@ -154,6 +154,16 @@ impl StoreMemory {
         self.abort.write(0, &[0u32])
     }
 
+    /// Gives up all queue pairs of SSD `ssd`: no access waits for it any more.
+    pub(crate) fn give_up(&self, ssd: usize) -> Result<(), Error> {
+        let stride = words_stride(self.layout);
+        let words = &self.queue_words[ssd];
+        (0..u64::from(self.desc.queues_per_ssd.get())).try_for_each(|queue| {
+            let dead = queue * stride + self.layout.dead_byte();
+            words.write(dead as usize, &[1u32])
+        })
+    }
+
     /// Number of failed commands so far, and the first of them.
     pub(crate) fn errors(&self) -> Result<(u64, Vec<ErrorRecord>), Error> {
         let mut count = [0u64];

@@ -91,6 +91,12 @@ impl Layout {
         }
     }
 
+    /// Byte of the allocation at which the dead word (32 bits) lies: 1 there gives the queue up, as
+    /// [`Queue::kill`] does ([SQ-8]).
+    pub const fn dead_byte(self) -> u64 {
+        DEAD * 8
+    }
+
     /// Describes the queue pair `id` whose private words begin at `words`.
     pub const fn describe(self, id: u16, words: u64, rings: RingAddresses) -> QueueDesc {
         let Shape {

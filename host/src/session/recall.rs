@@ -1,20 +1,26 @@
 //! SSDs that are wanted back: an operator unplugs or unbinds one, and the kernel waits for whoever
-//! has it open.
+//! has it open. And those whose process stands still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use driver_vfio::Backing;
+use driver_vfio::user::Client;
 use warpstore_device::parts::simt::{Cell, NativeCell, Order, System};
 
 use crate::Error;
+use crate::ssd::ask;
 
 /// Pause between two looks.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A thread that ends all waits of a session once one of its SSDs is wanted back.
+/// How often a process is asked whether it is there. Beyond the session's time-out, a process that
+/// stands still holds nobody longer than this.
+const ASK: Duration = Duration::from_secs(1);
+
+/// A thread that ends all waits of a session once one of its SSDs is wanted back, or does not answer.
 pub(super) struct Recall {
     stop: Arc<AtomicBool>,
     /// Returns whether it has done so.
@@ -22,16 +28,27 @@ pub(super) struct Recall {
 }
 
 impl Recall {
-    /// Watches `backings`; `abort` is the session's word, which outlives this.
+    /// Watches `backings`, and `processes` that are SSDs; `abort` is the session's word, which
+    /// outlives this.
     pub(super) fn watch(
         backings: Vec<Arc<dyn Backing>>,
+        processes: Vec<Arc<Client>>,
         abort: NativeCell<u32, System>,
     ) -> Result<Self, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let mut asked = Instant::now();
+        // Accesses end at their own deadlines, but who has hits in between goes on to the next one.
+        let mut is_stuck = move || {
+            let is_time = asked.elapsed() >= ASK;
+            if is_time {
+                asked = Instant::now();
+            }
+            is_time && ask(&processes).iter().any(Result::is_err)
+        };
         let watch = move || {
             while !stopped.load(Ordering::Relaxed) {
-                if backings.iter().any(|backing| backing.is_wanted_back()) {
+                if backings.iter().any(|backing| backing.is_wanted_back()) || is_stuck() {
                     // Ordering: [SQ-8] the word carries no data.
                     abort.store(1, Order::Relaxed);
                     return true;

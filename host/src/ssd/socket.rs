@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 
 use driver_vfio::Backing;
-use driver_vfio::user::{Client, Statistics};
+use driver_vfio::user::{Client, Statistics, UserError};
 
 use super::{Medium, Opened, Ssd, bring_up, outside};
 use crate::Error;
@@ -26,6 +28,7 @@ pub(super) fn open(config: &Configuration, sockets: &[PathBuf]) -> Result<Opened
     check_distinct(sockets)?;
     let ssd = |path: &PathBuf| -> Result<Ssd, Error> {
         let client = Arc::new(Client::connect(path)?);
+        client.wait_for_replies(config.timeout);
         let backing: Arc<dyn Backing> = client.clone();
         // One more queue pair than kernels use, for the host's own commands.
         let driver = bring_up(&backing, Buffer::dma, config.queues + 1)?;
@@ -58,11 +61,30 @@ fn check_distinct(sockets: &[PathBuf]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Asks the processes whether they are there; all at the same time, since one that stands still takes
+/// as long as there is patience.
+pub(crate) fn ask(clients: &[Arc<Client>]) -> Vec<Result<(), Error>> {
+    std::thread::scope(|scope| {
+        let ask = |client| scope.spawn(move || Client::statistics(client));
+        let asked: Vec<_> = clients.iter().map(|client| ask(client)).collect();
+        let join = |asked: ScopedJoinHandle<'_, Result<Statistics, UserError>>| {
+            let answer = asked.join().unwrap_or_else(|panic| resume_unwind(panic));
+            answer.map(drop).map_err(Error::from)
+        };
+        asked.into_iter().map(join).collect()
+    })
+}
+
 impl Process {
     /// What the SSD has counted for kernels of this session.
     pub(crate) fn statistics(&self) -> Result<Statistics, Error> {
         let apart = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(self.client.statistics()?.since(&apart))
+    }
+
+    /// The connection.
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
     }
 
     /// Runs commands of the host's own, while no kernel uses the SSD.
