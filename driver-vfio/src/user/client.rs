@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nvme_wire::regs::offset;
 use vfio_bindings::bindings::vfio::{
@@ -67,6 +68,7 @@ impl Client {
             }
             other => other,
         })?;
+        socket.taken(Duration::ZERO);
         check_device(&mut socket)?;
         let doorbells = map_doorbells(&mut socket)?;
         Ok(Self {
@@ -75,6 +77,11 @@ impl Client {
             doorbells,
             mapped: Mutex::default(),
         })
+    }
+
+    /// Waits for replies as long as accesses wait for commands, but for some seconds at least.
+    pub fn wait_for_replies(&self, patience: Duration) {
+        self.socket().taken(patience);
     }
 
     /// What the SSD has counted since its process was started.
@@ -288,7 +295,6 @@ impl Backing for Client {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
     use super::*;
 

@@ -16,9 +16,12 @@ use zerocopy::IntoBytes;
 use super::error::UserError;
 use super::message::{Command, ERROR, Header, LONGEST, REPLY, TYPE};
 
-/// Longest wait for a reply. The other side answers at once, but for a reset, which waits for the
-/// commands that are being moved.
+/// Longest wait for a server that takes the connection, since it may be serving another run, and
+/// for a reset, which waits for the commands that are being moved.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Shortest patience with every other reply. A thread that does nothing else answers, within
+/// microseconds; so long it may take on a machine that is busy or swaps.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// A connection to a server. After an error that is no refusal it is of no more use: a reply that
 /// comes late would answer the next command.
@@ -26,8 +29,10 @@ pub(super) struct Socket {
     stream: UnixStream,
     path: PathBuf,
     next_id: u16,
-    /// Longest wait for a reply.
+    /// Longest wait for the connection to be taken, and for a reset.
     limit: Duration,
+    /// Longest wait for any other reply, once the connection has been taken.
+    answer: Option<Duration>,
     /// What ended the connection; later calls say so at once.
     ended: Option<io::ErrorKind>,
 }
@@ -47,14 +52,29 @@ impl Socket {
         Ok(Self::over(stream, path, LIMIT))
     }
 
-    /// A connection that waits at most `limit` for a reply.
+    /// A connection that waits at most `limit` for any reply.
     pub(super) fn over(stream: UnixStream, path: &Path, limit: Duration) -> Self {
         Self {
             stream,
             path: path.to_owned(),
             next_id: 0,
             limit,
+            answer: None,
             ended: None,
+        }
+    }
+
+    /// The server has taken the connection: from now on it answers at once, or is waited for as long
+    /// as whoever uses it waits for anything, if that is longer than a busy machine may take.
+    pub(super) fn taken(&mut self, patience: Duration) {
+        self.answer = Some(patience.max(ANSWER));
+    }
+
+    /// Longest wait for the reply to `command`.
+    fn limit_of(&self, command: Command) -> Duration {
+        match (command, self.answer) {
+            (Command::DeviceReset, _) | (_, None) => self.limit,
+            (_, Some(answer)) => answer,
         }
     }
 
@@ -91,7 +111,7 @@ impl Socket {
             size: (size_of::<Header>() + body) as u32,
             ..Header::default()
         };
-        let deadline = Instant::now() + self.limit;
+        let deadline = Instant::now() + self.limit_of(command);
         self.send(&header, &parts.concat(), descriptor, deadline)
             .map_err(|source| self.gone(source))?;
         let (header, descriptor) = self
@@ -252,6 +272,18 @@ mod tests {
         far.set_nonblocking(true).unwrap();
         let nothing = (&far).read(&mut message).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn who_has_taken_a_connection_is_waited_for_as_long_as_an_access() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let mut socket = Socket::over(near, Path::new("ssd"), LIMIT);
+        assert_eq!(socket.limit_of(Command::Version), LIMIT);
+        for (patience, limit) in [(1, ANSWER), (60, Duration::from_secs(60))] {
+            socket.taken(Duration::from_secs(patience));
+            assert_eq!(socket.limit_of(Command::RegionRead), limit);
+        }
+        assert_eq!(socket.limit_of(Command::DeviceReset), LIMIT);
     }
 
     #[test]

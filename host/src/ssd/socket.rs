@@ -26,6 +26,7 @@ pub(super) fn open(config: &Configuration, sockets: &[PathBuf]) -> Result<Opened
     check_distinct(sockets)?;
     let ssd = |path: &PathBuf| -> Result<Ssd, Error> {
         let client = Arc::new(Client::connect(path)?);
+        client.wait_for_replies(config.timeout);
         let backing: Arc<dyn Backing> = client.clone();
         // One more queue pair than kernels use, for the host's own commands.
         let driver = bring_up(&backing, Buffer::dma, config.queues + 1)?;

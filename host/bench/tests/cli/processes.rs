@@ -206,6 +206,21 @@ fn a_process_that_is_killed_ends_the_run_with_its_reason() {
 }
 
 #[test]
+fn a_process_that_stands_still_ends_the_run_with_its_reason() {
+    let folder = Folder::new();
+    let server = served(&folder, "");
+    let run = endless(&folder);
+    let stop = Command::new("kill")
+        .args(["-STOP", &server.child.id().to_string()])
+        .status();
+    assert!(stop.unwrap().success());
+    let (status, said) = run.end();
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("is gone or stuck: timed out"), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
 fn a_run_that_is_killed_leaves_no_sockets() {
     let folder = Folder::new();
     let temporary = folder.path("temporary");
