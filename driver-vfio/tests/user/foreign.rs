@@ -28,7 +28,7 @@ fn verdict(reply: &[u8]) -> UserError {
 }
 
 /// A header with the first message's identifier.
-fn header(command: u16, size: u32, flags: u32, error: u32) -> Vec<u8> {
+pub(super) fn header(command: u16, size: u32, flags: u32, error: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(1u16.to_le_bytes());
     bytes.extend(command.to_le_bytes());
