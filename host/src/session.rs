@@ -156,6 +156,8 @@ impl Session {
                 Some(Resident::start(&runner, &ssds, controller_sms)?)
             }
         };
+        let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
+        // Nothing fails afterwards: only `end` ends its thread, which stores to a word of `store`.
         let recall = match config.ssd.emulated() {
             Some(_) => None,
             None => {
@@ -163,7 +165,6 @@ impl Session {
                 Some(Recall::watch(backings.collect(), store.desc.abort)?)
             }
         };
-        let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
         if let Some(new_files) = new_files {
             new_files.keep();
         }
