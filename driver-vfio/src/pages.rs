@@ -48,6 +48,14 @@ pub(crate) fn map(file: File, offset: u64, bytes: u64) -> io::Result<MmapRegion>
     builder.build().map_err(io::Error::other)
 }
 
+/// Bytes of memory that the machine has; all there could be if the system does not say.
+pub(crate) fn of_machine() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib << 10)
+}
+
 /// The length and the file of each piece of memory that may be shared, by its address. One table for
 /// the process, as its address space is one.
 static SHAREABLE: Mutex<BTreeMap<u64, (u64, FileOffset)>> = Mutex::new(BTreeMap::new());

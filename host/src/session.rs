@@ -156,9 +156,10 @@ impl Session {
                 Some(Resident::start(&runner, &ssds, controller_sms)?)
             }
         };
+        let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
+        // Nothing fails afterwards: only `end` ends its thread, which stores to words of `store`.
         let backings = ssds.iter().map(|ssd| Arc::clone(&ssd.backing));
         let lookout = Lookout::watch(backings.collect(), store.brakes.clone())?;
-        let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
         if let Some(new_files) = new_files {
             new_files.keep();
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nvme_wire::regs::offset;
+use nvme_wire::regs::{Cap, doorbell_offset, offset};
 use vfio_bindings::bindings::vfio::{
     VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_REGION_INFO_CAP_SPARSE_MMAP,
     VFIO_REGION_INFO_FLAG_MMAP,
@@ -31,6 +31,9 @@ use crate::pages;
 const READ_WRITE: u32 = 3;
 /// Most bytes that the description of a region may take with its capabilities.
 const MOST_INFO: u32 = 4096;
+
+/// Most bytes of doorbells: the longest stride, 128 KiB, has room for 256 queue pairs there.
+const MOST_DOORBELLS: u64 = 64 << 20;
 
 /// An SSD in another process, connected.
 ///
@@ -168,6 +171,16 @@ fn map_doorbells(socket: &mut Socket) -> Result<Doorbells, UserError> {
     let (Some(sparse), Some(file), true) = (sparse, descriptor, may_be_mapped) else {
         return Err(socket.foreign("it does not share its doorbells".to_owned()));
     };
+    let mut cap = [0; 8];
+    read(socket, BAR, offset::CAP, &mut cap)?;
+    let most = most_doorbells(Cap::from_bits(u64::from_le_bytes(cap)).dstrd());
+    // Mapping them makes pages that were not there yet.
+    if sparse.size > most {
+        let (bytes, first) = (sparse.size, sparse.offset);
+        return Err(socket.foreign(format!(
+            "it shares {bytes} bytes of doorbells from {first:#x} on, where {most} are the most"
+        )));
+    }
     let start = info.offset.wrapping_add(sparse.offset);
     let region = pages::map(file.into(), start, sparse.size)
         .map_err(|error| socket.foreign(format!("its doorbells cannot be mapped: {error}")))?;
@@ -175,6 +188,13 @@ fn map_doorbells(socket: &mut Socket) -> Result<Doorbells, UserError> {
         region,
         first: sparse.offset,
     })
+}
+
+/// Bytes that the doorbells of all queues there can be take, with this stride, in whole pages; but no
+/// more than [`MOST_DOORBELLS`].
+fn most_doorbells(dstrd: u8) -> u64 {
+    let last = doorbell_offset(u16::MAX, true, dstrd) - offset::DOORBELLS;
+    (last + 4).next_multiple_of(pages::PAGE).min(MOST_DOORBELLS)
 }
 
 /// What a reply begins with, and the rest.

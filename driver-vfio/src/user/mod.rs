@@ -28,6 +28,7 @@
 // each is sealed against shrinking, and lives as long as whoever uses it.
 
 mod client;
+mod device;
 mod error;
 mod message;
 mod server;

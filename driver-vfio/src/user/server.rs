@@ -1,36 +1,33 @@
 //! The server: emulated controllers, each for one client after the other.
 
-use std::collections::HashMap;
+use std::any::Any;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use nvme_model::{
     Configuration, ConfigurationError, Controller, LentDoorbells, Link, Media, Serving,
 };
-use nvme_wire::regs::{Cc, Csts, doorbell_offset, offset};
+use nvme_wire::regs::{doorbell_offset, offset};
 use rustix::fs::MemfdFlags;
 use vfio_bindings::bindings::vfio::{
     VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
     vfio_region_info, vfio_region_sparse_mmap_area,
 };
-use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend, ServerRegion, SparseArea};
-use vm_memory::MmapRegion;
+use vfio_user::{ServerRegion, SparseArea};
 
-use super::statistics::{self, Statistics};
+use super::device::{CONFIG_BYTES, Device, address};
+use super::statistics;
 use super::{BAR, CONFIG, REGIONS, STATISTICS};
 use crate::pages::{self, PAGE};
 
-/// Bytes of the PCI configuration space.
-const CONFIG_BYTES: u64 = 256;
-/// Longest wait for the threads that serve the queues to let go of them: a step moves at most some
-/// MiB, and the machine may be busy.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// Pause between two looks at CSTS.
-const POLL: Duration = Duration::from_micros(100);
+/// Pause before clients are taken again, after that has failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Emulated SSDs, each behind a socket of its own, and the threads that serve their queues.
 pub struct Server {
@@ -79,9 +76,9 @@ impl Server {
     /// Takes `clients` clients of each SSD, one after the other, and returns when they have left,
     /// however they did. After each the controller is stopped and the client's memory let go. What
     /// went wrong is told to `report`; the next client is served all the same, unless a controller
-    /// did not stop.
+    /// did not stop. While none can be taken, as without file descriptors, that is told once.
     pub fn serve(&mut self, clients: usize, report: &(dyn Fn(ServerError) + Sync)) {
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for port in &mut self.ports {
                 scope.spawn(move || port.serve(clients, report));
             }
@@ -107,31 +104,55 @@ impl Port {
         let listener = ssd.listener.into();
         Ok(Self {
             protocol: vfio_user::Server::from_owned_fd(listener, true, vec![], regions),
-            device: Device {
-                controller: Arc::new(controller),
-                threads,
-                mapped: HashMap::new(),
-                retired: Vec::new(),
-                _doorbells: doorbells,
-                _file: file,
-            },
+            device: Device::new(controller, threads, doorbells, file),
         })
     }
 
     fn serve(&mut self, clients: usize, report: &(dyn Fn(ServerError) + Sync)) {
-        for _ in 0..clients {
-            let served = self.protocol.run(&mut self.device);
+        let (mut served, mut said) = (0, false);
+        while served < clients {
+            let outcome = self.serve_one();
+            if let Err(error @ ServerError::Accept(_)) = outcome {
+                // Nobody came, and the next try may fail as fast: it must fill no log.
+                if !std::mem::replace(&mut said, true) {
+                    report(error);
+                }
+                thread::sleep(ACCEPT_PAUSE);
+                continue;
+            }
+            (served, said) = (served + 1, false);
             // [VF-4] First it stops, then its memory goes.
             if let Err(error) = self.device.stop() {
                 // A thread may be in the client's memory still, so that stays.
                 return report(ServerError::Stuck(error));
             }
             self.device.forget_all();
-            if let Err(error) = served {
-                report(ServerError::Protocol(error.to_string()));
+            if let Err(error) = outcome {
+                report(error);
             }
         }
     }
+
+    /// Takes a client and answers it until it leaves. The controller may run on.
+    fn serve_one(&mut self) -> Result<(), ServerError> {
+        let (protocol, device) = (&self.protocol, &mut self.device);
+        // `vfio_user` trusts the length and the text of VERSION. The device it leaves is whole: it is
+        // not called meanwhile, and stopped next.
+        let served = catch_unwind(AssertUnwindSafe(|| protocol.run(device)));
+        match served {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(vfio_user::Error::SocketAccept(error))) => Err(ServerError::Accept(error)),
+            Ok(Err(error)) => Err(ServerError::Protocol(error.to_string())),
+            Err(panic) => Err(ServerError::Malformed(words(&*panic))),
+        }
+    }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("no words").to_owned()
 }
 
 /// An error of the server.
@@ -146,9 +167,15 @@ pub enum ServerError {
     /// The controller.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
+    /// No client can be taken, for now.
+    #[error("no client can be taken: {0}; the SSD tries again, and is silent until one was")]
+    Accept(io::Error),
     /// A client.
     #[error("a client left without a word: {0}")]
     Protocol(String),
+    /// A client that is none.
+    #[error("a client sent what is no message of vfio-user, and was cut off ({0})")]
+    Malformed(String),
     /// The controller.
     #[error("the controller cannot be stopped: {0}; its client's memory stays mapped")]
     Stuck(io::Error),
@@ -182,161 +209,4 @@ fn regions(doorbells: &File, bar: u64) -> Vec<ServerRegion> {
         }
     };
     (0..REGIONS).map(region).collect()
-}
-
-/// Address of a mapping in this process.
-fn address(region: &MmapRegion) -> u64 {
-    region.as_ptr().expose_provenance() as u64
-}
-
-/// The controller and the client's memory.
-struct Device {
-    controller: Arc<Controller>,
-    threads: u32,
-    /// The client's memory, by its first IOVA.
-    mapped: HashMap<u64, MmapRegion>,
-    /// Memory that the client has taken back from a controller that runs. A command in flight may
-    /// name it still, if the client is careless, so it stays until the controller has stopped.
-    retired: Vec<MmapRegion>,
-    // After the controller.
-    _doorbells: MmapRegion,
-    _file: File,
-}
-
-impl Device {
-    /// Clears CC.EN and waits until the controller has let go of all queues.
-    fn stop(&self) -> io::Result<()> {
-        let begin = Instant::now();
-        self.controller.write32(offset::CC, Cc::new().into_bits());
-        while !self.has_stopped() {
-            if begin.elapsed() > STOP_LIMIT {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(())
-    }
-
-    /// Whether no thread uses the client's memory, nor will before CC.EN is set.
-    fn has_stopped(&self) -> bool {
-        let csts = Csts::from_bits(self.controller.read32(offset::CSTS));
-        let cc = Cc::from_bits(self.controller.read32(offset::CC));
-        !cc.en() && !csts.rdy()
-    }
-
-    /// Unmaps everything of the client's. The controller has stopped.
-    fn forget_all(&mut self) {
-        for (iova, region) in self.mapped.drain() {
-            // Only what `dma_map` mapped stands in the table.
-            let _ = self.controller.unmap_dma(iova, region.size() as u64);
-        }
-        self.retired.clear();
-    }
-
-    fn forget_retired(&mut self) {
-        if self.has_stopped() {
-            self.retired.clear();
-        }
-    }
-
-    /// The registers' bytes, as many as were asked for.
-    fn read_bar(&self, at: u64, data: &mut [u8]) -> io::Result<()> {
-        match (data.len(), at % 8) {
-            (4, 0 | 4) => data.copy_from_slice(&self.controller.read32(at).to_le_bytes()),
-            (8, 0) => data.copy_from_slice(&self.controller.read64(at).to_le_bytes()),
-            _ => return Err(io::ErrorKind::InvalidInput.into()),
-        }
-        Ok(())
-    }
-}
-
-/// The configuration space: an NVMe controller of no vendor (class 01 08 02), BAR 0 of 64 bits.
-fn configuration_space() -> [u8; CONFIG_BYTES as usize] {
-    let mut bytes = [0; CONFIG_BYTES as usize];
-    bytes[..4].fill(0xff);
-    bytes[0x09..0x0c].copy_from_slice(&[0x02, 0x08, 0x01]);
-    bytes[0x10] = 0x04;
-    bytes
-}
-
-impl ServerBackend for Device {
-    fn region_read(&mut self, region: u32, at: u64, data: &mut [u8]) -> io::Result<()> {
-        let copy = |all: &[u8], data: &mut [u8]| {
-            let end = at.checked_add(data.len() as u64);
-            let range = at as usize..end.unwrap_or(u64::MAX) as usize;
-            let part = all.get(range).ok_or(io::ErrorKind::InvalidInput)?;
-            data.copy_from_slice(part);
-            Ok(())
-        };
-        match region {
-            BAR => self.read_bar(at, data),
-            CONFIG => copy(&configuration_space(), data),
-            STATISTICS => {
-                let statistics = Statistics::of(&self.controller, self.threads);
-                copy(&statistics.to_bytes(), data)
-            }
-            _ => Err(io::ErrorKind::InvalidInput.into()),
-        }
-    }
-
-    fn region_write(&mut self, region: u32, at: u64, data: &[u8]) -> io::Result<()> {
-        match (region, data, at % 8) {
-            (BAR, &[a, b, c, d], 0 | 4) => {
-                self.controller
-                    .write32(at, u32::from_le_bytes([a, b, c, d]));
-            }
-            (BAR, &[a, b, c, d, e, f, g, h], 0) => {
-                let value = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-                self.controller.write64(at, value);
-            }
-            // Nothing there can be changed.
-            (CONFIG, ..) => {}
-            _ => return Err(io::ErrorKind::InvalidInput.into()),
-        }
-        Ok(())
-    }
-
-    fn dma_map(
-        &mut self,
-        _flags: DmaMapFlags,
-        start: u64,
-        iova: u64,
-        bytes: u64,
-        file: Option<File>,
-    ) -> io::Result<()> {
-        self.forget_retired();
-        let Some(file) = file else {
-            return Err(io::ErrorKind::Unsupported.into());
-        };
-        let region = pages::map(file, start, bytes)?;
-        // SAFETY: the mapping is readable and writable, cannot lose its pages, and is dropped only
-        // after the range was unmapped here and the controller has stopped.
-        let mapped = unsafe { self.controller.map_dma(iova, address(&region), bytes) };
-        mapped.map_err(io::Error::other)?;
-        self.mapped.insert(iova, region);
-        Ok(())
-    }
-
-    fn dma_unmap(&mut self, _flags: DmaUnmapFlags, iova: u64, bytes: u64) -> io::Result<()> {
-        let unmapped = self.controller.unmap_dma(iova, bytes);
-        unmapped.map_err(io::Error::other)?;
-        self.retired.extend(self.mapped.remove(&iova));
-        self.forget_retired();
-        Ok(())
-    }
-
-    fn reset(&mut self) -> io::Result<()> {
-        self.stop()
-    }
-
-    fn set_irqs(
-        &mut self,
-        _index: u32,
-        _flags: u32,
-        _start: u32,
-        _count: u32,
-        _files: Vec<File>,
-    ) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
 }

@@ -5,11 +5,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    send, sendmsg, socket_with,
 };
 use zerocopy::IntoBytes;
 
@@ -22,6 +25,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Shortest patience with every other reply. A thread that does nothing else answers, within
 /// microseconds; so long it may take on a machine that is busy or swaps.
 const ANSWER: Duration = Duration::from_secs(5);
+
+/// Pause between two tries to connect.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection to a server. After an error that is no refusal it is of no more use: a reply that
 /// comes late would answer the next command.
@@ -45,10 +51,7 @@ pub(super) struct Reply {
 
 impl Socket {
     pub(super) fn connect(path: &Path) -> Result<Self, UserError> {
-        let stream = UnixStream::connect(path).map_err(|source| UserError::Connect {
-            path: path.to_owned(),
-            source,
-        })?;
+        let stream = connect_within(path, LIMIT)?;
         Ok(Self::over(stream, path, LIMIT))
     }
 
@@ -238,6 +241,38 @@ impl Socket {
     }
 }
 
+/// A stream to who listens at `path`. If so many wait there that the system takes no more, and
+/// `limit` passes, it is busy.
+fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream, UserError> {
+    let path = path.to_owned();
+    let deadline = Instant::now() + limit;
+    let attempt = || -> rustix::io::Result<OwnedFd> {
+        // A blocking call would wait for a place without end.
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(&path)?)?;
+        Ok(socket)
+    };
+    loop {
+        let source = match attempt() {
+            Ok(socket) => {
+                let stream = UnixStream::from(socket);
+                match stream.set_nonblocking(false) {
+                    Ok(()) => return Ok(stream),
+                    Err(source) => source,
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => {
+                sleep(PAUSE);
+                continue;
+            }
+            Err(Errno::AGAIN) => return Err(UserError::Busy { path }),
+            Err(errno) => errno.into(),
+        };
+        return Err(UserError::Connect { path, source });
+    }
+}
+
 /// Whether a call may be made again: a signal, or a time-out, of which the deadline decides.
 fn is_passing(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
@@ -284,6 +319,37 @@ mod tests {
             assert_eq!(socket.limit_of(Command::RegionRead), limit);
         }
         assert_eq!(socket.limit_of(Command::DeviceReset), LIMIT);
+    }
+
+    #[test]
+    fn who_has_no_place_for_a_client_is_busy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ssd");
+        let listener = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        let listener = listener.unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let limit = Duration::from_millis(30);
+        let mut waiting = Vec::new();
+        let error = loop {
+            match connect_within(&path, limit) {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert!(!waiting.is_empty());
+        assert!(matches!(error, UserError::Busy { .. }), "{error}");
+        // Once there is a place, it is had.
+        let taken = rustix::net::accept(&listener).unwrap();
+        let stream = connect_within(&path, limit).unwrap();
+        drop((taken, stream, waiting, listener));
+        let error = connect_within(&path, limit).expect_err("nobody listens");
+        assert!(matches!(error, UserError::Connect { .. }), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The other process is this test's own executable, which runs [`the_other_side`] alone.
 
 mod foreign;
+mod hostile;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
@@ -36,9 +37,13 @@ fn configuration() -> Configuration {
 
 /// Serves so many clients at `socket`, which is there when this returns.
 fn server(socket: &Path) -> Server {
+    server_at(UnixListener::bind(socket).unwrap())
+}
+
+fn server_at(listener: UnixListener) -> Server {
     let configuration = configuration();
     let ssd = Ssd {
-        listener: UnixListener::bind(socket).unwrap(),
+        listener,
         media: Media::ram(configuration.media_bytes().unwrap()).unwrap(),
         configuration,
     };

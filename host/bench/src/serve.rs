@@ -4,10 +4,10 @@
 //! come with `--ssd socket:…` as often as they like.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -88,7 +88,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure>
         thread::spawn(move || end_with_stdin(&sockets));
     }
     let listeners = serve.sockets.iter().map(|path| bind(path));
-    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    let (listeners, _locks): (Vec<_>, Vec<_>) = listeners
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .unzip();
     let each = SsdConfig {
         profile: serve.profile.figures(),
         medium: match serve.media {
@@ -115,19 +118,31 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure>
     Ok(())
 }
 
-/// A listener that nobody finds at `path` yet. A socket there that nobody listens at any more will
-/// be replaced.
-fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+/// A listener that nobody finds at `path` yet, and the lock that keeps other such processes from the
+/// path while this one lives. A socket there that nobody listens at any more will be replaced.
+fn bind(path: &Path) -> anyhow::Result<(UnixListener, File)> {
+    let cannot = || format!("cannot listen at {}", path.display());
+    // It stays when the process ends: removed, it could be locked by one and made anew by another.
+    let lock = File::options().create(true).append(true).open(lock(path));
+    let lock = lock.with_context(cannot)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => anyhow::bail!(
+            "{}: another `{NAME}` serves there, or is about to; name another path, or end that process",
+            cannot()
+        ),
+        Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
+    }
     anyhow::ensure!(
         path.symlink_metadata().is_err() || is_abandoned(path),
-        "cannot listen at {}: something is there, and no socket that a process left; name another \
-         path, or end the process that listens there",
-        path.display()
+        "{}: something is there, and no socket that a process left; name another path, or end the \
+         process that listens there",
+        cannot()
     );
     // One that a process left which was killed meanwhile.
     let _ = fs::remove_file(unready(path));
-    UnixListener::bind(unready(path))
-        .with_context(|| format!("cannot listen at {}", path.display()))
+    let listener = UnixListener::bind(unready(path)).with_context(cannot)?;
+    Ok((listener, lock))
 }
 
 /// Whether `path` is a socket of a process that has ended.
@@ -136,13 +151,25 @@ fn is_abandoned(path: &Path) -> bool {
         .symlink_metadata()
         .is_ok_and(|metadata| metadata.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).is_err_and(refused)
+    // Datagrams are the wrong type for whoever listens, which is told at once: a connection would have
+    // to wait where many do.
+    let tried = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+    is_socket && tried.is_err_and(refused)
+}
+
+/// The file that is locked by the process that serves at `path`.
+fn lock(path: &Path) -> PathBuf {
+    beside(path, ".lock")
 }
 
 /// Where a socket waits until there are SSDs behind it.
 fn unready(path: &Path) -> PathBuf {
+    beside(path, ".unready")
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".unready");
+    name.push(suffix);
     name.into()
 }
 
@@ -154,6 +181,7 @@ fn end_with_stdin(sockets: &[PathBuf]) {
         // Best effort: who ended in order has removed them.
         let _ = fs::remove_file(path);
         let _ = fs::remove_file(unready(path));
+        let _ = fs::remove_file(lock(path));
         // It goes with the last.
         let _ = path.parent().map(fs::remove_dir);
     }

@@ -197,17 +197,11 @@ fn accept(args: &Args, folder: &Path, tools: &Tools<'_>) -> Acceptance {
     } else {
         &args.ssd
     };
-    let given = [
-        ("--yes-destroy", &args.yes_destroy),
-        ("--runner", &args.runner),
-    ];
-    let given = given
-        .iter()
-        .filter_map(|(name, value)| Some([*name, value.as_deref()?]));
-    let options: Vec<&str> = given.flatten().collect();
     let json = folder.join("check.json");
-    let one =
-        |ssd: &str, number: usize, round| judge(ssd, &options, number, round, &json, tools.bench);
+    let one = |ssd: &str, number: usize, round| {
+        let options = passed_on(args, ssds, ssd);
+        judge(ssd, &options, number, round, &json, tools.bench)
+    };
     let all = |ssd: &String| {
         (0..CHECKS.len())
             .map(|number| one(ssd, number, 1))
@@ -249,11 +243,40 @@ impl Judged {
     }
 }
 
+/// The options of every experiment on `ssd`, one of `ssds`. A run refuses serial numbers that none of
+/// its SSDs has; which one is behind a PCI address is not known here, so any that no `--ssd` names.
+fn passed_on(args: &Args, ssds: &[String], ssd: &str) -> Vec<String> {
+    let named = |ssd: &str, serial: &str| named_by(ssd).any(|name| name == serial);
+    let by_address = named_by(ssd).any(|name| name.contains(':'));
+    let may_be_meant = |serial: &&str| {
+        let elsewhere = || ssds.iter().any(|ssd| named(ssd, serial));
+        named(ssd, serial) || by_address && !elsewhere()
+    };
+    let serials = args.yes_destroy.iter().flat_map(|all| all.split(','));
+    let serials: Vec<&str> = serials.filter(may_be_meant).collect();
+    let destroy = (!serials.is_empty()).then(|| serials.join(","));
+    [
+        ("--yes-destroy", destroy),
+        ("--runner", args.runner.clone()),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some([name.to_owned(), value?]))
+    .flatten()
+    .collect()
+}
+
+/// The serial numbers and PCI addresses in a `--ssd vfio:NAME[/NSID],…`.
+fn named_by(ssd: &str) -> impl Iterator<Item = &str> {
+    let names = ssd.strip_prefix("vfio:").into_iter();
+    let names = names.flat_map(|names| names.split(','));
+    names.map(|name| name.split_once('/').map_or(name, |(name, _)| name))
+}
+
 /// Runs the experiment of check `number`, with random choices that no other round makes, and looks at
 /// what it reports.
 fn judge(
     ssd: &str,
-    options: &[&str],
+    options: &[String],
     number: usize,
     round: u32,
     json: &Path,
@@ -265,7 +288,7 @@ fn judge(
     let experiment = if round == 1 { check.bench } else { check.again };
     let words = experiment.iter().copied();
     let words = words.chain(["--seed", &seed, "--ssd", ssd]);
-    let words: Vec<&str> = words.chain(options.iter().copied()).collect();
+    let words: Vec<&str> = words.chain(options.iter().map(String::as_str)).collect();
     let mut judged = Judged {
         ssd: ssd.to_owned(),
         check: check.name,

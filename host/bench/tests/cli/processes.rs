@@ -1,7 +1,7 @@
 //! SSDs in processes of their own: the same answers, and whoever dies is told of.
 
 use std::fs::{self, File};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -252,14 +252,29 @@ fn a_socket_that_a_killed_process_left_is_replaced() {
     server.wait_for("the socket", listens);
     let bfs = folder.result("bfs --graph g.el --ssd socket:ssd");
     assert_eq!(bfs["reached"], 4);
-    // One that is in use is not, nor is a file.
+    // One that is in use is not, nor is a file. Who listens may be no process of ours.
     folder.write("file", b"content");
-    for path in ["ssd", "file"] {
+    let _foreign = UnixListener::bind(folder.path("foreign")).unwrap();
+    for path in ["ssd", "file", "foreign"] {
         let line = format!("serve-ssds --socket {path} --bytes 16M");
         folder.fail(&line, 1, &["cannot listen", path]);
     }
     assert_eq!(fs::read(folder.path("file")).unwrap(), b"content");
     folder.result("bfs --graph g.el --ssd socket:ssd");
+}
+
+/// Also while the first has nothing at the path yet.
+#[test]
+fn one_process_serves_at_a_path() {
+    let folder = Folder::new();
+    let _server = served(&folder, "");
+    fs::rename(folder.path("ssd"), folder.path("elsewhere")).unwrap();
+    let line = "serve-ssds --socket ssd --bytes 16M";
+    folder.fail(line, 1, &["cannot listen at ssd", "is about to"]);
+    let twice = "serve-ssds --socket a --socket a --bytes 16M";
+    folder.fail(twice, 1, &["cannot listen at a", "is about to"]);
+    // The first is as it was.
+    folder.result("iops --ssd socket:elsewhere --ops 64 --span 1M");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn every_ssd_is_tested_and_one_failure_is_enough() {
     };
     let acceptance = tried(&["vfio:S1", "vfio:S2"], wrong, skipped);
     assert!(!acceptance.accepted);
-    let passed_on = "bfs --seed 3 --ssd vfio:S1 --yes-destroy S1,S2 --runner threads";
+    let passed_on = "bfs --seed 3 --ssd vfio:S1 --yes-destroy S1 --runner threads";
     assert!(acceptance.checks[2].command.ends_with(passed_on));
     let failed = acceptance.checks.iter();
     let failed: Vec<_> = failed
@@ -94,6 +94,33 @@ fn every_ssd_is_tested_and_one_failure_is_enough() {
         .map(|judged| (judged.ssd.as_str(), judged.detail.as_str()))
         .collect();
     assert_eq!(failed, [("vfio:S2", "the data is wrong"); 2]);
+}
+
+#[test]
+fn a_run_is_told_to_destroy_only_what_it_has() {
+    let passed_on = |ssds: &[&str]| {
+        let acceptance = tried(ssds, |_| (Some(0), Some(GOOD)), skipped);
+        let checks = acceptance.checks.iter();
+        let searches = checks.filter(|judged| judged.check == "ordering, cached");
+        let command = |judged: &Judged| judged.command.split("--ssd ").nth(1).unwrap().to_owned();
+        searches.map(command).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        passed_on(&["vfio:S1/7,S2", "host", "vfio:S3", "vfio:S"]),
+        [
+            "vfio:S1/7,S2 --yes-destroy S1,S2 --runner threads",
+            "host --runner threads",
+            "vfio:S3 --runner threads",
+            "vfio:S --runner threads",
+        ]
+    );
+    assert_eq!(
+        passed_on(&["vfio:0000:01:00.0/1", "vfio:S2"]),
+        [
+            "vfio:0000:01:00.0/1 --yes-destroy S1 --runner threads",
+            "vfio:S2 --yes-destroy S2 --runner threads",
+        ]
+    );
 }
 
 #[test]
