@@ -2,14 +2,17 @@
 
 mod columns;
 mod csv;
+mod floats;
 mod graph;
 mod parquet;
 mod raw;
 
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use nvme_model::open_regular;
 use warpstore_volume::ArrayShape;
 
 use crate::options::SourceName;
@@ -45,6 +48,12 @@ pub fn open(source: &SourceName) -> Result<Vec<Input>> {
         );
     }
     raw::open(source)
+}
+
+/// Opens a regular file for reading.
+fn open_file(path: &Path) -> Result<File> {
+    let file = open_regular(path, OpenOptions::new().read(true));
+    file.with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn ends_in(file: &Path, end: &str) -> bool {
