@@ -31,6 +31,7 @@ pub struct Input {
 /// # Errors
 /// The file is not there or not as it must be, or the source says too much or too little.
 pub fn open(source: &SourceName) -> Result<Vec<Input>> {
+    let source = &source.resolved();
     let ends_in = |end: &str| ends_in(&source.file, end);
     if warpstore_graph::is_graph(&source.file) {
         return graph::open(source);
