@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::memory::Span;
-pub use file::{MediaFile, Sharing};
+pub use file::{MediaFile, Sharing, open_regular};
 
 /// Where the blocks of a controller are.
 #[derive(Debug)]

@@ -128,6 +128,23 @@ impl FromStr for SourceName {
     }
 }
 
+impl SourceName {
+    /// The same, where a file has all of the name, `#` included: then there is no column.
+    pub fn resolved(&self) -> Self {
+        let mut source = self.clone();
+        if let Some(column) = &self.column {
+            let mut whole = self.file.clone().into_os_string();
+            whole.push("#");
+            whole.push(column);
+            let whole = PathBuf::from(whole);
+            if whole.exists() {
+                (source.file, source.column) = (whole, None);
+            }
+        }
+        source
+    }
+}
+
 impl FromStr for TargetName {
     type Err = String;
 

@@ -9,12 +9,15 @@ use std::ops::Range;
 use crate::UNIT;
 use crate::error::Error;
 use crate::member::Members;
-use crate::spread::Spread;
+use crate::reading::{in_chunks, read_units};
 use crate::superblock::{Description, checks_bytes};
-use crate::write::{CHUNK, Step};
+use crate::write::Step;
 
 /// Places that are told one by one.
 const MOST_TOLD: u64 = 16;
+/// Units that cannot be read before the member counts as one that failed as a whole: each may have taken
+/// a command's whole time.
+const MOST_UNREAD: u64 = 64;
 
 /// The checksums of all units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,42 +42,39 @@ impl Checks {
         crc32c::crc32c(&self.table())
     }
 
-    /// Whether these units, which begin at byte `offset` of the volume, are all right.
-    fn hold(&self, offset: u64, units: &[u8]) -> bool {
-        self.wrong(offset, units).next().is_none()
-    }
-
-    /// Where those of these units begin that are wrong. Bytes of the volume.
-    fn wrong(&self, offset: u64, units: &[u8]) -> impl Iterator<Item = u64> {
-        let units = (offset / UNIT..).zip(units.chunks(UNIT as usize));
-        let wrong = units
-            .filter(|(unit, bytes)| self.0.get(*unit as usize) != Some(&crc32c::crc32c(bytes)));
-        wrong.map(|(unit, _)| unit * UNIT)
+    /// Whether the unit at byte `offset` of the volume is right.
+    pub(crate) fn hold(&self, offset: u64, unit: &[u8]) -> bool {
+        self.0.get((offset / UNIT) as usize) == Some(&crc32c::crc32c(unit))
     }
 
     /// The table of the first copy that has the one that the superblocks speak of.
-    pub(crate) fn of_any_copy(
-        members: &mut Members,
-        description: &Description,
-    ) -> Result<Option<Self>, Error> {
-        for copy in 0..description.spread().copies() {
-            if let Some(checks) = Self::read(members, description, copy)? {
-                return Ok(Some(checks));
-            }
-        }
-        Ok(None)
+    pub(crate) fn of_any_copy(members: &mut Members, description: &Description) -> Option<Self> {
+        let mut copies = 0..description.spread().copies();
+        copies.find_map(|copy| Self::read(members, description, copy).ok()?)
     }
 
     /// Reads the table; `None` if it is not the one that the superblocks speak of.
+    ///
+    /// # Errors
+    /// Where it cannot be read, the first byte of the volume, and why.
     fn read(
         members: &mut Members,
         description: &Description,
         copy: u32,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<Self>, (u64, Error)> {
         let len = checks_bytes(description.checks_offset) as usize;
         let mut table = vec![0; len.next_multiple_of(UNIT as usize)];
         let spread = description.spread();
-        spread.read(members, description.checks_offset, &mut table, copy)?;
+        let mut unread = read_units(
+            members,
+            &spread,
+            description.checks_offset,
+            &mut table,
+            copy,
+        );
+        if let Some(first) = unread.pop_first() {
+            return Err(first);
+        }
         let holds = crc32c::crc32c(&table) == description.checks_crc;
         let sums = table[..len].as_chunks::<4>().0.iter();
         Ok(holds.then(|| Self(sums.map(|sum| u32::from_le_bytes(*sum)).collect())))
@@ -90,6 +90,8 @@ pub struct Fault {
     pub member_offset: u64,
     /// The array, and which bytes of it; none for the table of checksums.
     pub array: Option<(String, Range<u64>)>,
+    /// Why it could not be read; none if it was read, and is wrong.
+    pub unread: Option<String>,
 }
 
 impl fmt::Display for Fault {
@@ -108,6 +110,10 @@ impl fmt::Display for Fault {
                 "the table of checksums, at byte {} of {}",
                 self.member_offset, self.member
             ),
+        }?;
+        match &self.unread {
+            Some(reason) => write!(f, ", cannot be read: {reason}"),
+            None => Ok(()),
         }
     }
 }
@@ -132,21 +138,18 @@ impl Audit {
         checks: &Checks,
         watch: &mut dyn FnMut(Step, u64),
     ) -> Result<Self, Error> {
-        let mut audit = Self::default();
-        let spread = description.spread();
-        for copy in 0..spread.copies() {
-            if Checks::read(members, description, copy)?.as_ref() != Some(checks) {
-                audit.note(members, description, description.checks_offset, copy);
-            }
+        let mut auditor = Auditor::new(members, description, MOST_UNREAD);
+        for copy in 0..description.copies() {
+            auditor.table(Some(checks), copy)?;
             for (index, array) in description.arrays.iter().enumerate() {
-                let crc = audit.array(members, description, checks, (index, copy), watch)?;
+                let crc = auditor.array(checks, (index, copy), watch)?;
                 // Each unit is right, and not the whole: then the superblocks are not of these data.
-                if crc != array.crc && audit.count == 0 {
-                    audit.note(members, description, array.offset, copy);
+                if crc != array.crc && auditor.audit.count == 0 {
+                    auditor.note(array.offset, copy, None);
                 }
             }
         }
-        Ok(audit)
+        Ok(auditor.audit)
     }
 
     /// As [`Audit::of`] with the table on the members, which must be right first.
@@ -155,152 +158,156 @@ impl Audit {
         description: &Description,
         watch: &mut dyn FnMut(Step, u64),
     ) -> Result<Self, Error> {
-        if let Some(checks) = Checks::of_any_copy(members, description)? {
+        if let Some(checks) = Checks::of_any_copy(members, description) {
             return Self::of(members, description, &checks, watch);
         }
         // Without the table arrays are right or wrong as a whole.
-        let mut audit = Self::default();
-        audit.note(members, description, description.checks_offset, 0);
-        for array in &description.arrays {
-            for copy in 0..description.spread().copies() {
-                let mut crc = 0;
-                let whole = array.offset..array.offset + array.bytes();
-                read_each(members, &description.spread(), whole, copy, |_, bytes| {
-                    crc = crc32c::crc32c_append(crc, bytes);
-                })?;
-                if crc != array.crc {
-                    audit.note(members, description, array.offset, copy);
-                }
+        let mut auditor = Auditor::new(members, description, MOST_UNREAD);
+        for copy in 0..description.copies() {
+            auditor.table(None, copy)?;
+            for index in 0..description.arrays.len() {
+                auditor.whole(index, copy)?;
             }
         }
-        Ok(audit)
+        Ok(auditor.audit)
     }
 
     /// Compares the arrays of all copies but the first with `checks`, which are the first one's.
+    ///
+    /// # Errors
+    /// One cannot be read.
     pub(crate) fn of_replicas(
         members: &mut Members,
         description: &Description,
         checks: &Checks,
         watch: &mut dyn FnMut(Step, u64),
     ) -> Result<Self, Error> {
-        let mut audit = Self::default();
-        for copy in 1..description.spread().copies() {
+        let mut auditor = Auditor::new(members, description, 0);
+        for copy in 1..description.copies() {
             for index in 0..description.arrays.len() {
-                audit.array(members, description, checks, (index, copy), watch)?;
+                auditor.array(checks, (index, copy), watch)?;
             }
         }
-        Ok(audit)
+        Ok(auditor.audit)
+    }
+}
+
+/// A comparison under way.
+struct Auditor<'a> {
+    members: &'a mut Members,
+    description: &'a Description,
+    /// Units that may yet turn out to be unreadable; then it ends.
+    patience: u64,
+    audit: Audit,
+}
+
+impl<'a> Auditor<'a> {
+    fn new(members: &'a mut Members, description: &'a Description, patience: u64) -> Self {
+        Self {
+            members,
+            description,
+            patience,
+            audit: Audit::default(),
+        }
     }
 
-    /// Compares one copy of one array, unit by unit; its CRC32C.
+    /// Compares the table of one copy; with none, it is known to be wrong.
+    fn table(&mut self, right: Option<&Checks>, copy: u32) -> Result<(), Error> {
+        match Checks::read(self.members, self.description, copy) {
+            Ok(Some(found)) if Some(&found) == right => {}
+            Ok(_) => self.note(self.description.checks_offset, copy, None),
+            Err((offset, error)) => self.note_unread(offset, copy, error)?,
+        }
+        Ok(())
+    }
+
+    /// Compares one copy of one array, unit by unit; its CRC32C, if all of it can be read.
     fn array(
         &mut self,
-        members: &mut Members,
-        description: &Description,
         checks: &Checks,
         (index, copy): (usize, u32),
         watch: &mut dyn FnMut(Step, u64),
     ) -> Result<u32, Error> {
-        let array = &description.arrays[index];
+        let array = &self.description.arrays[index];
         let (mut crc, mut left) = (0, array.bytes());
-        let mut wrong = Vec::new();
-        let total = description.checks_offset * u64::from(copy);
-        let spread = description.spread();
-        read_each(
-            members,
-            &spread,
-            array.offset..array.end(),
-            copy,
-            |offset, bytes| {
-                let own = left.min(bytes.len() as u64);
-                crc = crc32c::crc32c_append(crc, &bytes[..own as usize]);
-                left -= own;
-                wrong.extend(checks.wrong(offset, bytes));
-                watch(Step::Verify, total + offset + bytes.len() as u64);
-            },
-        )?;
-        self.bytes += array.bytes();
-        for offset in wrong {
-            self.note(members, description, offset, copy);
-        }
+        let total = self.description.checks_offset * u64::from(copy);
+        let spread = self.description.spread();
+        in_chunks(array.offset..array.end(), |offset, _, chunk| {
+            let mut unread = read_units(self.members, &spread, offset, chunk, copy);
+            let own = left.min(chunk.len() as u64);
+            crc = crc32c::crc32c_append(crc, &chunk[..own as usize]);
+            left -= own;
+            let units = chunk.chunks(UNIT as usize);
+            for (at, unit) in (offset..).step_by(UNIT as usize).zip(units) {
+                match unread.remove(&at) {
+                    Some(error) => self.note_unread(at, copy, error)?,
+                    None if checks.hold(at, unit) => {}
+                    None => self.note(at, copy, None),
+                }
+            }
+            watch(Step::Verify, total + offset + chunk.len() as u64);
+            Ok(())
+        })?;
+        self.audit.bytes += array.bytes();
         Ok(crc)
     }
 
-    /// Notes that the unit at `offset` of the volume is wrong.
-    fn note(&mut self, members: &Members, description: &Description, offset: u64, copy: u32) {
-        self.count += 1;
-        if self.count > MOST_TOLD {
+    /// Compares one copy of one array with its own checksum alone.
+    fn whole(&mut self, index: usize, copy: u32) -> Result<(), Error> {
+        let array = &self.description.arrays[index];
+        let (mut crc, mut is_whole) = (0, true);
+        let spread = self.description.spread();
+        let range = array.offset..array.offset + array.bytes();
+        in_chunks(range, |offset, take, chunk| {
+            for (at, error) in read_units(self.members, &spread, offset, chunk, copy) {
+                is_whole = false;
+                self.note_unread(at, copy, error)?;
+            }
+            crc = crc32c::crc32c_append(crc, &chunk[..take]);
+            Ok(())
+        })?;
+        if is_whole && crc != array.crc {
+            self.note(array.offset, copy, None);
+        }
+        Ok(())
+    }
+
+    /// Notes that the unit at `offset` of the volume cannot be read.
+    ///
+    /// # Errors
+    /// Too many cannot.
+    fn note_unread(&mut self, offset: u64, copy: u32, error: Error) -> Result<(), Error> {
+        let Some(patience) = self.patience.checked_sub(1) else {
+            return Err(error);
+        };
+        self.patience = patience;
+        let reason = match error {
+            // The fault says where.
+            Error::Member { source, .. } => source.to_string(),
+            other => other.to_string(),
+        };
+        self.note(offset, copy, Some(reason));
+        Ok(())
+    }
+
+    /// Notes that the unit at `offset` of the volume is wrong, or could not be read.
+    fn note(&mut self, offset: u64, copy: u32, unread: Option<String>) {
+        self.audit.count += 1;
+        if self.audit.count > MOST_TOLD {
             return;
         }
-        let (member, member_offset) = description.spread().place(offset, copy);
-        let mut arrays = description.arrays.iter();
+        let (member, member_offset) = self.description.spread().place(offset, copy);
+        let mut arrays = self.description.arrays.iter();
         let array = arrays.find(|array| (array.offset..array.end()).contains(&offset));
         let array = array.map(|array| {
             let first = offset - array.offset;
             (array.name.clone(), first..array.bytes().min(first + UNIT))
         });
-        self.faults.push(Fault {
-            member: members.name(member),
+        self.audit.faults.push(Fault {
+            member: self.members.name(member),
             member_offset,
             array,
+            unread,
         });
     }
-}
-
-/// Reads bytes of the volume, a chunk at a time; `see` gets each chunk with its offset.
-pub(crate) fn read_each(
-    members: &mut Members,
-    spread: &Spread,
-    range: Range<u64>,
-    copy: u32,
-    mut see: impl FnMut(u64, &[u8]),
-) -> Result<(), Error> {
-    in_chunks(range, |offset, take, chunk| {
-        spread.read(members, offset, chunk, copy)?;
-        see(offset, &chunk[..take]);
-        Ok(())
-    })
-}
-
-/// As [`read_each`], of whole units, each chunk from the first copy that can be read and is right by
-/// `checks`; if none is, from the last one.
-pub(crate) fn read_right(
-    members: &mut Members,
-    spread: &Spread,
-    range: Range<u64>,
-    checks: &Checks,
-    mut see: impl FnMut(u64, &[u8]),
-) -> Result<(), Error> {
-    in_chunks(range, |offset, _, chunk| {
-        let mut read = Ok(());
-        for copy in 0..spread.copies() {
-            read = spread.read(members, offset, chunk, copy);
-            if read.is_ok() && checks.hold(offset, chunk) {
-                break;
-            }
-        }
-        read?;
-        see(offset, chunk);
-        Ok(())
-    })
-}
-
-/// Goes through bytes of the volume; `each` gets the offset of a chunk, how many of its bytes are in
-/// `range`, and where to put it: whole units, as members are read in whole blocks.
-fn in_chunks(
-    range: Range<u64>,
-    mut each: impl FnMut(u64, usize, &mut [u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut chunk = vec![0; CHUNK.min((range.end - range.start).next_multiple_of(UNIT)) as usize];
-    let mut offset = range.start;
-    while offset < range.end {
-        let take = CHUNK.min(range.end - offset) as usize;
-        each(
-            offset,
-            take,
-            &mut chunk[..take.next_multiple_of(UNIT as usize)],
-        )?;
-        offset += take as u64;
-    }
-    Ok(())
 }

@@ -21,6 +21,7 @@ mod member;
 mod name;
 mod open;
 mod plan;
+mod reading;
 mod rules;
 mod spread;
 mod superblock;

@@ -153,6 +153,9 @@ pub enum Damage {
     /// The checksum is right, and a value is not.
     #[error("has a value that cannot be: {0}")]
     Value(&'static str),
+    /// The member does not give it.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
 }
 
 impl Description {

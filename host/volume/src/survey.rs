@@ -88,15 +88,24 @@ impl Surveyed {
     fn of(members: &mut Members, member: usize) -> Result<Self, Error> {
         let mut copies = [Err(Damage::Blank), Err(Damage::Blank)];
         let mut bytes = vec![0; UNIT as usize];
+        let mut unread = 0;
         for (copy, slot) in copies.iter_mut().zip(slots(members, member)) {
-            members.read(member, slot, &mut bytes)?;
-            *copy = Superblock::decode(&bytes);
+            *copy = match members.read(member, slot, &mut bytes) {
+                Ok(()) => Superblock::decode(&bytes),
+                Err(Error::Member { source, .. }) if unread == 0 => {
+                    unread += 1;
+                    Err(Damage::Unreadable(source.to_string()))
+                }
+                // Neither can be: it is the member that fails.
+                Err(error) => return Err(error),
+            };
         }
         let is_blank =
             copies == [Err(Damage::Blank), Err(Damage::Blank)] && ends_are_zero(members, member)?;
         Ok(Self {
             copies,
-            journal: Journal::read(members, member)?,
+            // A mere hint: where it cannot be read, there is none.
+            journal: Journal::read(members, member).unwrap_or_default(),
             is_blank,
         })
     }
@@ -128,8 +137,9 @@ impl Surveyed {
             };
         }
         // Of a flash that was interrupted, slots are empty or hold a superblock in parts. What is
-        // something else came later, and is somebody's.
-        let others = |copy: &Result<_, Damage>| matches!(copy, Err(Damage::Other));
+        // something else, or cannot be read and may be, came later, and is somebody's.
+        let others =
+            |copy: &Result<_, Damage>| matches!(copy, Err(Damage::Other | Damage::Unreadable(_)));
         match (&self.journal, &self.copies) {
             (Some(journal), copies) if !copies.iter().any(others) => Found::Interrupted {
                 uuid: journal.uuid,

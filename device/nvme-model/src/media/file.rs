@@ -10,10 +10,10 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 
 use super::MediaError;
 
@@ -36,7 +36,7 @@ impl MediaFile {
     /// # Errors
     /// [`MediaError::File`] if it cannot be opened, [`MediaError::Foreign`] if it is not one of ours.
     pub fn open(path: &Path, for_writing: bool) -> Result<Self, MediaError> {
-        let file = OpenOptions::new().read(true).write(for_writing).open(path);
+        let file = open_regular(path, OpenOptions::new().read(true).write(for_writing));
         let file = file.map_err(MediaError::file(
             path,
             "cannot open it",
@@ -61,13 +61,9 @@ impl MediaFile {
         overwrite: bool,
     ) -> Result<Self, MediaError> {
         let existed = path.exists();
-        let open = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        let file = open.map_err(MediaError::file(
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = open_regular(path, &mut options).map_err(MediaError::file(
             path,
             "cannot open it for writing",
             "name a regular file in a folder that you may write",
@@ -100,6 +96,22 @@ impl MediaFile {
     pub fn lock(self, path: &Path, sharing: Sharing) -> Result<Self, MediaError> {
         let file = locked(path, self.file, sharing)?;
         Ok(Self { file, ..self })
+    }
+}
+
+/// Opens a regular file. Anything else is refused, and never waited for, as a pipe would be that nobody
+/// writes.
+///
+/// # Errors
+/// It cannot be opened, or is no regular file.
+pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Of no effect on regular files.
+    let file = options
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a regular file")),
     }
 }
 
@@ -175,12 +187,53 @@ fn held(path: &Path, file: &File, len: u64) -> Result<u64, MediaError> {
     };
     let held = len.checked_sub(TRAILER).ok_or_else(foreign)?;
     let mut trailer = [0; 32];
-    file.read_exact_at(&mut trailer, held)
-        .map_err(|_| foreign())?;
+    match file.read_exact_at(&mut trailer, held) {
+        Ok(()) => {}
+        // It became shorter meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(foreign()),
+        Err(error) => {
+            let advice = "mend what it lies on, or name another media file";
+            return Err(MediaError::file(path, "cannot read its last bytes", advice)(error));
+        }
+    }
     let (magic, rest) = trailer.split_at(16);
     let version_is_ours = rest[..4] == VERSION.to_le_bytes();
     if magic != MAGIC || !version_is_ours || rest[8..16] != held.to_le_bytes() {
         return Err(foreign());
     }
     Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for opened in [
+            MediaFile::open(&path, false),
+            MediaFile::open_or_create(&path, 4096, "S", true),
+        ] {
+            let error = opened.unwrap_err().to_string();
+            assert!(error.contains("it is not a regular file"), "{error}");
+        }
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_trailer_that_cannot_be_read_is_no_foreign_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m");
+        std::fs::write(&path, [0; 8192]).unwrap();
+        let unreadable = OpenOptions::new().write(true).open(&path).unwrap();
+        let error = held(&path, &unreadable, 8192).unwrap_err();
+        assert!(matches!(error, MediaError::File { .. }), "{error}");
+        let foreign = held(&path, &File::open(&path).unwrap(), 8192);
+        assert!(matches!(foreign, Err(MediaError::Foreign { .. })));
+    }
 }

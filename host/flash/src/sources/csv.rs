@@ -3,8 +3,9 @@
 //! The file is read once to count its rows and, where nobody said them, to find the types: i64 where
 //! all values are whole numbers, f64 where all are numbers. Then twice for each column: to check its values, and
 //! to write them.
+//!
+//! Dates and times are refused: as numbers their unit would be whichever the values happen to need.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use arrow_schema::{DataType, Field, Schema};
 use warpstore_terminal::Progress;
 use warpstore_volume::ElementType;
 
-use super::Input;
 use super::columns::{BATCH_ROWS, Batches, inputs, no_column};
+use super::{Input, floats, open_file};
 use crate::options::SourceName;
 
 pub(super) fn open(source: &SourceName) -> Result<Vec<Input>> {
@@ -34,7 +35,8 @@ pub(super) fn open(source: &SourceName) -> Result<Vec<Input>> {
             path.display()
         );
     }
-    let schema = Arc::new(with_types(source, &schema)?);
+    let schema = with_types(source, &schema)?;
+    refuse_times(source, &schema)?;
     inputs(source, &schema, rows as u64, |index| {
         read(path, &schema, index)
     })
@@ -44,18 +46,40 @@ fn format() -> Format {
     Format::default().with_header(true)
 }
 
-fn open_file(path: &Path) -> Result<File> {
-    File::open(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
 /// Begins to read one column.
-fn read(path: &Path, schema: &Arc<Schema>, index: usize) -> Result<Batches> {
-    let reader = ReaderBuilder::new(Arc::clone(schema))
+fn read(path: &Path, schema: &Schema, index: usize) -> Result<Batches> {
+    let field = schema.field(index);
+    let reader = ReaderBuilder::new(Arc::new(floats::as_text(schema)))
         .with_format(format())
         .with_projection(vec![index])
         .with_batch_size(BATCH_ROWS)
         .build(open_file(path)?)?;
-    Ok(Box::new(reader))
+    Ok(match field.data_type().is_floating() {
+        true => floats::parsed(Box::new(reader), field),
+        false => Box::new(reader),
+    })
+}
+
+/// Refuses dates and times among the columns that the source names.
+fn refuse_times(source: &SourceName, schema: &Schema) -> Result<()> {
+    let wanted = |field: &Field| {
+        source
+            .column
+            .as_ref()
+            .is_none_or(|name| name == field.name())
+    };
+    let mut fields = schema.fields().iter();
+    let time = fields.find(|field| wanted(field) && field.data_type().is_temporal());
+    let Some(field) = time else {
+        return Ok(());
+    };
+    let file = source.file.display();
+    bail!(
+        "{file}: column {} holds dates or times, and a CSV file does not say in which unit they shall be \
+         numbers; write them as whole numbers, or as a Parquet file; or choose other columns with {}={file}#COLUMN",
+        field.name(),
+        source.name
+    )
 }
 
 /// The schema with the type that the source says for its column.

@@ -2,14 +2,17 @@
 
 mod columns;
 mod csv;
+mod floats;
 mod graph;
 mod parquet;
 mod raw;
 
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use nvme_model::open_regular;
 use warpstore_volume::ArrayShape;
 
 use crate::options::SourceName;
@@ -28,6 +31,7 @@ pub struct Input {
 /// # Errors
 /// The file is not there or not as it must be, or the source says too much or too little.
 pub fn open(source: &SourceName) -> Result<Vec<Input>> {
+    let source = &source.resolved();
     let ends_in = |end: &str| ends_in(&source.file, end);
     if warpstore_graph::is_graph(&source.file) {
         return graph::open(source);
@@ -45,6 +49,12 @@ pub fn open(source: &SourceName) -> Result<Vec<Input>> {
         );
     }
     raw::open(source)
+}
+
+/// Opens a regular file for reading.
+fn open_file(path: &Path) -> Result<File> {
+    let file = open_regular(path, OpenOptions::new().read(true));
+    file.with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn ends_in(file: &Path, end: &str) -> bool {

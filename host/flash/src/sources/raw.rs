@@ -1,11 +1,9 @@
 //! Raw binary: elements one behind the other, little-endian.
 
-use std::fs::{self, File};
-
 use anyhow::{Context, Result, bail};
 use warpstore_volume::{ArrayShape, ElementType};
 
-use super::Input;
+use super::{Input, open_file};
 use crate::options::SourceName;
 
 pub(super) fn open(source: &SourceName) -> Result<Vec<Input>> {
@@ -18,12 +16,9 @@ pub(super) fn open(source: &SourceName) -> Result<Vec<Input>> {
             ElementType::names()
         );
     };
-    let cannot = || format!("cannot read {file}");
-    // Asked before opening: to open a pipe that nobody writes would wait for ever.
-    let metadata = fs::metadata(&source.file).with_context(cannot)?;
-    if !metadata.is_file() {
-        bail!("{file} is not a regular file");
-    }
+    let opened = open_file(&source.file)?;
+    let metadata = opened.metadata();
+    let metadata = metadata.with_context(|| format!("cannot read {file}"))?;
     let (bytes, each) = (metadata.len(), element.bytes());
     if !bytes.is_multiple_of(each) {
         bail!("{file} has {bytes} bytes, which is no whole number of {element}, {each} bytes each");
@@ -34,6 +29,6 @@ pub(super) fn open(source: &SourceName) -> Result<Vec<Input>> {
             element,
             len: bytes / each,
         },
-        bytes: Box::new(File::open(&source.file).with_context(cannot)?),
+        bytes: Box::new(opened),
     }])
 }

@@ -1,6 +1,7 @@
 //! What is refused, with the reason, and with nothing lost.
 
 use std::fs::{self, File};
+use std::process::Command;
 
 use crate::Folder;
 
@@ -150,6 +151,24 @@ fn a_member_in_use_is_left_alone() {
     // Closing it would not do: a child that another test just forks has it open too.
     file.unlock().unwrap();
     folder.succeed("flash --to file:a.img s:u8=s.bin");
+}
+
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let folder = with_source();
+    for name in ["p", "p.csv", "p.parquet", "p.el"] {
+        let made = Command::new("mkfifo").arg(folder.path(name)).status();
+        assert!(made.unwrap().success());
+        let sources = [format!("s:u8={name}"), format!("s={name}")];
+        let source = &sources[usize::from(name != "p")];
+        for line in [
+            format!("flash --to file:a.img {source}"),
+            format!("flash --to file:{name} s:u8=s.bin"),
+            format!("ls file:{name}"),
+        ] {
+            folder.fail(&line, 1, &[name, "not a regular file"]);
+        }
+    }
 }
 
 #[test]

@@ -55,6 +55,54 @@ fn an_empty_cell_is_told_by_its_row() {
 }
 
 #[test]
+fn dates_and_times_of_csv_are_refused() {
+    for (time, other) in [
+        ("2026-01-02", "2026-01-03"),
+        ("2026-01-02T03:04:05", "2026-01-02T03:04:05.5"),
+        ("2026-01-02 03:04:05", "2026-01-02 03:04:06"),
+    ] {
+        let folder = Folder::new();
+        let text = format!("at,b\n{time},1\n{other},2\n");
+        folder.write("t.csv", text.as_bytes());
+        for source in ["t=t.csv#at", "t=t.csv"] {
+            let words = [
+                "t.csv: column at holds dates or times",
+                "write them as whole numbers",
+            ];
+            folder.fail(&format!("flash --to file:a.img {source}"), 1, &words);
+        }
+        folder.fail("flash --to file:a.img t:i64=t.csv#at", 1, &[time]);
+        folder.succeed("flash --to file:a.img t=t.csv#b");
+    }
+}
+
+#[test]
+fn numbers_beyond_their_type_are_refused() {
+    let folder = Folder::new();
+    folder.write("t.csv", b"a,b,c\n1.5,2.5,inf\n1e400,1e300,-Infinity\n");
+    for (source, words) in [
+        ("t=t.csv#a", ["column a, row 2: \"1e400\"", "beyond"]),
+        ("t=t.csv", ["column a, row 2: \"1e400\"", "beyond"]),
+        ("t:f32=t.csv#b", ["column b, row 2: \"1e300\"", "beyond"]),
+    ] {
+        folder.fail(&format!("flash --to file:a.img {source}"), 1, &words);
+    }
+    // What is called infinite is.
+    folder.succeed("flash --to file:a.img b=t.csv#b c:f32=t.csv#c");
+    folder.succeed("extract file:a.img b=b c=c");
+    assert_eq!(folder.read("b"), [2.5, 1e300].as_bytes());
+    assert_eq!(
+        folder.read("c"),
+        [f32::INFINITY, f32::NEG_INFINITY].as_bytes()
+    );
+    folder.fail(
+        "flash --to file:a.img c:f64=t.csv#c d:f64=t.csv#e",
+        1,
+        &["no column e"],
+    );
+}
+
+#[test]
 fn a_table_without_rows_is_an_empty_array_of_the_type_that_is_said() {
     let folder = Folder::new();
     folder.write("t.csv", b"a,b\n");
@@ -142,6 +190,33 @@ fn parquet_columns_come_back() {
     );
     folder.write("cut.parquet", &folder.read("t.parquet")[..5000]);
     folder.fail("flash --to file:a.img t=cut.parquet", 1, &["cut.parquet"]);
+}
+
+/// The reader of the format panics at some of these; [`Folder::run`] looks out for it.
+#[test]
+fn damaged_parquet_is_an_error_of_the_file() {
+    let folder = Folder::new();
+    let keys: Vec<u64> = (0..50).collect();
+    let columns: Vec<(&str, ArrayRef)> = vec![("key", Arc::new(UInt64Array::from(keys)))];
+    write_parquet(&folder, "t.parquet", columns, Compression::UNCOMPRESSED);
+    let whole = folder.read("t.parquet");
+    let mut refused = 0;
+    // What the file says of itself: behind the data, up to its own length and the last 4 bytes.
+    let footer = &whole[whole.len() - 8..whole.len() - 4];
+    let footer = u32::from_le_bytes(footer.try_into().unwrap()) as usize;
+    let first = whole.len() - 8 - footer;
+    for at in first..whole.len().min(first + 150) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        folder.write("t.parquet", &damaged);
+        let output = folder.run("flash --dry-run --to file:a.img t=t.parquet");
+        if output.status.code() != Some(0) {
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "byte {at}: {told}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 20);
 }
 
 #[test]

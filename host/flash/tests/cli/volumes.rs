@@ -56,6 +56,23 @@ fn raw_binary_comes_back_and_is_replaced() {
 }
 
 #[test]
+fn a_path_may_have_a_number_sign() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d#1")).unwrap();
+    folder.write("d#1/x.bin", b"abcd");
+    folder.write("d#1/g.el", b"0 1\n");
+    folder.write("t.csv#a", b"efgh");
+    folder.write("t.csv", b"a\n1\n");
+    folder.succeed("flash --to file:a.img x:u8=d#1/x.bin g=d#1/g.el t:u8=t.csv#a");
+    folder.succeed("extract file:a.img x=x t=t");
+    assert_eq!(folder.read("x"), b"abcd");
+    assert_eq!(folder.read("t"), b"efgh");
+    // No such file: a column.
+    fs::remove_file(folder.path("t.csv#a")).unwrap();
+    folder.succeed("flash --to file:a.img t=t.csv#a");
+}
+
+#[test]
 fn an_empty_array_is_one() {
     let folder = Folder::new();
     folder.write("none.bin", b"");

@@ -129,6 +129,30 @@ fn an_array_is_copied_from_replicas_that_are_right() {
 }
 
 #[test]
+fn of_each_unit_the_replica_that_is_right_is_taken() {
+    let (disks, content) = flashed(Layout::Replicate, 2, UNIT);
+    // Different units of one chunk.
+    disks[0].flip(2 * UNIT as usize);
+    disks[1].flip((2 + 3) * UNIT as usize + 5);
+    assert_eq!(crate::fixture::content(&mut open(&disks).unwrap()), content);
+}
+
+#[test]
+fn without_a_table_the_replica_that_is_right_as_a_whole_is_taken() {
+    let (disks, content) = flashed(Layout::Replicate, 2, UNIT);
+    for disk in &disks {
+        disk.flip((2 + 7) * UNIT as usize);
+    }
+    // Of each array another one.
+    disks[0].flip(2 * UNIT as usize);
+    disks[1].flip((2 + 6) * UNIT as usize);
+    assert_eq!(crate::fixture::content(&mut open(&disks).unwrap()), content);
+    disks[1].flip(2 * UNIT as usize + 1);
+    let copied = open(&disks).unwrap().copy("a0", &mut Vec::new());
+    assert!(matches!(copied, Err(Error::Checksum { .. })));
+}
+
+#[test]
 fn without_the_table_the_arrays_own_checksums_serve() {
     let (disks, _) = flashed(Layout::Stripe, 1, UNIT);
     disks[0].flip((2 + 7) * UNIT as usize);

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 
 use warpstore_volume::{Member, Members};
@@ -21,6 +22,8 @@ pub struct Platter {
     pending: Vec<(usize, Vec<u8>)>,
     /// Bytes of all writes.
     pub written: u64,
+    /// Sectors that cannot be read.
+    pub unreadable: Vec<Range<usize>>,
 }
 
 /// A disk that tests keep while members use it.
@@ -71,6 +74,13 @@ impl Disk {
         self.platter.borrow_mut().durable[byte] ^= 0x10;
     }
 
+    /// From now on the sector with this byte cannot be read.
+    pub fn spoil(&self, byte: usize) {
+        let sector = byte / ATOM * ATOM;
+        let mut platter = self.platter.borrow_mut();
+        platter.unreadable.push(sector..sector + ATOM);
+    }
+
     fn spend(&self) -> io::Result<()> {
         let left = self.power.get();
         self.power.set(left.saturating_sub(1));
@@ -98,6 +108,11 @@ impl Member for Disk {
         assert!(offset.is_multiple_of(ATOM as u64) && into.len().is_multiple_of(ATOM));
         let platter = self.platter.borrow();
         let offset = offset as usize;
+        let end = offset + into.len();
+        let mut unreadable = platter.unreadable.iter();
+        if unreadable.any(|sector| sector.start < end && offset < sector.end) {
+            return Err(io::Error::other("medium error"));
+        }
         into.copy_from_slice(&platter.durable[offset..offset + into.len()]);
         for (at, block) in &platter.pending {
             if (offset..offset + into.len()).contains(at) {

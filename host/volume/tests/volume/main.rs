@@ -6,3 +6,4 @@ mod disk;
 mod fixture;
 mod refusals;
 mod resume;
+mod unreadable;
