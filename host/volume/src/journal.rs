@@ -39,7 +39,8 @@ pub(crate) struct Journal {
     pub uuid: Uuid,
     /// How many members it shall have.
     pub members: u32,
-    /// Of what is being written, to know it again.
+    /// Of what is being written, to know it again. On each member it is that of its place, too
+    /// ([`Journal::at_place`]): with members in another order the data lie elsewhere.
     pub fingerprint: u32,
     /// Bytes of the volume that are durable.
     pub done: u64,
@@ -48,22 +49,32 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
+    /// A fingerprint on the member with this index.
+    pub(crate) fn at_place(fingerprint: u32, member: usize) -> u32 {
+        crc32c::crc32c_append(fingerprint, &(member as u32).to_le_bytes())
+    }
+
     /// Writes it to every member.
     pub(crate) fn write(&self, members: &mut Members) -> Result<(), Error> {
+        (0..members.count() as usize)
+            .try_for_each(|member| members.write(member, UNIT, &self.encode(member)))
+    }
+
+    fn encode(&self, member: usize) -> [u8; BYTES] {
         let mut record = Record {
             magic: *MAGIC,
             version: VERSION.into(),
             crc: 0.into(),
             uuid: self.uuid.into_bytes(),
             members: self.members.into(),
-            fingerprint: self.fingerprint.into(),
+            fingerprint: Self::at_place(self.fingerprint, member).into(),
             done: self.done.into(),
             total: self.total.into(),
         };
         record.crc = crc32c::crc32c(record.as_bytes()).into();
         let mut block = [0; BYTES];
         block[..size_of::<Record>()].copy_from_slice(record.as_bytes());
-        (0..members.count()).try_for_each(|member| members.write(member as usize, UNIT, &block))
+        block
     }
 
     /// Reads that of one member, if there is one.

@@ -202,13 +202,15 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Goes on where an interrupted flash of the same arrays has come to, on the same members.
+    /// Goes on where an interrupted flash of the same arrays has come to, on the same members in the same
+    /// order.
     fn go_on(&mut self) {
         let fingerprint = self.fingerprint();
         let journals = self.surveyed.iter().map(|member| member.journal);
         let same = journals.collect::<Option<Vec<Journal>>>().filter(|all| {
-            all.iter()
-                .all(|one| one.fingerprint == fingerprint && one.uuid == all[0].uuid)
+            all.iter().enumerate().all(|(member, one)| {
+                one.fingerprint == Journal::at_place(fingerprint, member) && one.uuid == all[0].uuid
+            })
         });
         if let Some(all) = same {
             self.description.uuid = all[0].uuid;

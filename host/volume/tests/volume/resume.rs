@@ -80,3 +80,14 @@ fn what_is_there_is_not_believed() {
     other.flash(&disks, Layout::Stripe, UNIT).unwrap();
     assert_eq!(read(&mut open(&disks).unwrap()), other);
 }
+
+/// Each member has what belongs to its place, so another order is another flash.
+#[test]
+fn members_in_another_order_begin_anew() {
+    let content = content(1);
+    let mut disks = interrupted(&content, DURABLE);
+    disks.reverse();
+    assert_eq!(plan(&content, &disks).done(), 0);
+    content.flash(&disks, Layout::Stripe, UNIT).unwrap();
+    assert_eq!(read(&mut open(&disks).unwrap()), content);
+}
