@@ -9,6 +9,7 @@
 mod arrays;
 mod faults;
 mod flush;
+mod processes;
 mod recall;
 mod volume;
 
@@ -16,7 +17,6 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use driver_vfio::user::Client;
 use nvme_model::Serving;
 use warpstore_device::launch::{Kernel, KernelArgs, StatusSlot};
 use warpstore_device::{Blocks, ErrorKind, ErrorRecord, IoError, Store};
@@ -31,7 +31,7 @@ use crate::memory::Memory;
 use crate::resident::Resident;
 use crate::ringing::Ringing;
 use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
-use crate::ssd::{Opened, Ssd, ask};
+use crate::ssd::{Opened, Ssd};
 use crate::store::{Extent, StoreMemory};
 use arrays::Arrays;
 use recall::Recall;
@@ -159,11 +159,7 @@ impl Session {
         };
         let recall = match config.ssd.emulated() {
             Some(_) => None,
-            None => {
-                let backings = ssds.iter().map(|ssd| Arc::clone(&ssd.backing));
-                let abort = store.desc.abort;
-                Some(Recall::watch(backings.collect(), clients(&ssds), abort)?)
-            }
+            None => Some(Recall::watch(&ssds, store.aborter())?),
         };
         let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
         if let Some(new_files) = new_files {
@@ -359,19 +355,6 @@ impl Session {
         })
     }
 
-    /// Whether the processes that are SSDs answer, if there are such. Nothing is awaited any more of
-    /// one that does not: a flush would wait for it once more.
-    fn check_processes(&self) -> Result<(), Error> {
-        let mut result = Ok(());
-        for (ssd, answer) in ask(&clients(&self.ssds)).into_iter().enumerate() {
-            if answer.is_err() {
-                self.store.give_up(ssd)?;
-            }
-            result = result.and(answer);
-        }
-        result
-    }
-
     /// SSD and first LBA of the line of an error. With block buffers the error may be of a block.
     fn lba_of(&self, error: IoError) -> Option<(u32, u64)> {
         if error.kind() == ErrorKind::OutOfRange || self.config.blocks.is_some() {
@@ -485,9 +468,8 @@ impl Session {
             Ok(())
         };
         let answered = self.check_processes();
-        let answers = ask(&clients(&self.ssds));
         let mut result = resumed.and(answered);
-        if answers.is_empty() || answers.iter().any(Result::is_ok) {
+        if self.has_ssd_left() {
             result = result.and(self.flush_if_dirty());
         }
         if let Some(resident) = self.resident.take() {
@@ -502,14 +484,6 @@ impl Session {
         }
         result
     }
-}
-
-/// The connections to those SSDs that are processes: all of a session, or none.
-fn clients(ssds: &[Ssd]) -> Vec<Arc<Client>> {
-    let processes = ssds.iter().filter_map(Ssd::process);
-    processes
-        .map(|process| Arc::clone(process.client()))
-        .collect()
 }
 
 impl Drop for Session {

@@ -1,11 +1,14 @@
 //! The memory of a store: rings, line table, slots, bounce buffers, and their description.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
 
 use driver_vfio::{DmaRegion, Iova, QueuePair, QueuePairRequest, Ring};
 use warpstore_device::parts::line_cache::{LineTable, ReadOrder};
 use warpstore_device::parts::nvme_queue::{self, QueueDesc, Shape};
-use warpstore_device::parts::simt::{Device, Native, NativeBytes, NativeCells, System};
+use warpstore_device::parts::simt::{
+    Cell, Device, Native, NativeBytes, NativeCells, Order, System,
+};
 use warpstore_device::{
     ErrorRecord, ErrorRing, LIST_BYTES, PAGE_BYTES, PendingCommand, Pool, SsdDesc, StoreDesc,
     StripeMap,
@@ -33,7 +36,7 @@ pub(crate) struct StoreMemory {
     pub(crate) start: u64,
     description: Buffer,
     errors: Buffer,
-    abort: Buffer,
+    abort: Arc<Buffer>,
     /// The private words of each SSD's queue pairs, one after the other.
     queue_words: Vec<Buffer>,
     layout: nvme_queue::Layout,
@@ -101,7 +104,7 @@ impl StoreMemory {
         };
         let errors = builder.near(8 + ERROR_RECORDS * 16)?;
         // Next to the kernels, since every waiting turn reads it: over PCIe that would be traffic.
-        let abort = builder.near(64)?;
+        let abort = Arc::new(builder.near(64)?);
         let desc = StoreDesc {
             queues: queues.table,
             ssd_table,
@@ -147,6 +150,17 @@ impl StoreMemory {
     /// Sets the word that ends all waits.
     pub(crate) fn abort(&self) -> Result<(), Error> {
         self.abort.write(0, &[1u32])
+    }
+
+    /// What sets it from a thread of its own.
+    pub(crate) fn aborter(&self) -> impl Fn() + Send + 'static {
+        let (word, buffer) = (self.desc.abort, Arc::clone(&self.abort));
+        move || match buffer.host_address() {
+            // Ordering: [SQ-8] the word carries no data.
+            Some(_) => word.store(1, Order::Relaxed),
+            // If the GPU takes no copy, its kernels have ended.
+            None => drop(buffer.write(0, &[1u32])),
+        }
     }
 
     /// Clears that word, so that what is left can still be written.

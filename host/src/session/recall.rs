@@ -6,12 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use driver_vfio::Backing;
-use driver_vfio::user::Client;
-use warpstore_device::parts::simt::{Cell, NativeCell, Order, System};
-
+use super::processes::clients;
 use crate::Error;
-use crate::ssd::ask;
+use crate::ssd::{Ssd, ask};
 
 /// Pause between two looks.
 const POLL: Duration = Duration::from_millis(20);
@@ -28,13 +25,10 @@ pub(super) struct Recall {
 }
 
 impl Recall {
-    /// Watches `backings`, and `processes` that are SSDs; `abort` is the session's word, which
-    /// outlives this.
-    pub(super) fn watch(
-        backings: Vec<Arc<dyn Backing>>,
-        processes: Vec<Arc<Client>>,
-        abort: NativeCell<u32, System>,
-    ) -> Result<Self, Error> {
+    /// Watches `ssds`; `abort` ends all waits.
+    pub(super) fn watch(ssds: &[Ssd], abort: impl Fn() + Send + 'static) -> Result<Self, Error> {
+        let backings = ssds.iter().map(|ssd| Arc::clone(&ssd.backing));
+        let (backings, processes) = (backings.collect::<Vec<_>>(), clients(ssds));
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let mut asked = Instant::now();
@@ -49,8 +43,7 @@ impl Recall {
         let watch = move || {
             while !stopped.load(Ordering::Relaxed) {
                 if backings.iter().any(|backing| backing.is_wanted_back()) || is_stuck() {
-                    // Ordering: [SQ-8] the word carries no data.
-                    abort.store(1, Order::Relaxed);
+                    abort();
                     return true;
                 }
                 thread::park_timeout(POLL);
