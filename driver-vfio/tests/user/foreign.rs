@@ -23,8 +23,12 @@ fn verdict(reply: &[u8]) -> UserError {
     thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut message = [0; 16];
-            stream.read_exact(&mut message).unwrap();
+            let mut header = [0; 16];
+            stream.read_exact(&mut header).unwrap();
+            // To the end: a client that is still sending would learn of nothing but the hang-up.
+            let size = u32::from_le_bytes(header[4..8].try_into().unwrap());
+            let mut body = vec![0; size as usize - header.len()];
+            stream.read_exact(&mut body).unwrap();
             stream.write_all(reply).unwrap();
         });
         Client::connect(&place.socket())
