@@ -4,10 +4,12 @@
 mod sockets;
 mod store;
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
+use driver_vfio::user::Server;
 use warpstore::device::prelude::*;
 use warpstore::{Configuration, Error, Fault, Faults, Rule, Session, SsdConfig, SsdSource, When};
 
@@ -128,10 +130,20 @@ impl Drop for Process {
     }
 }
 
+/// Serves one client of a well-behaved SSD with so many queue pairs at `socket`, which is there once
+/// somebody listens.
+fn serve(socket: &Path, queues: u16) {
+    let early = socket.with_extension("early");
+    let ssds = vec![sockets::ssd(&early, queues, Faults::none())];
+    let mut server = Server::start(ssds, 1).unwrap();
+    std::fs::rename(early, socket).unwrap();
+    server.serve(1, &|error| panic!("{error}"));
+}
+
 #[test]
 fn a_process_that_is_killed_ends_the_kernel() {
     if let Some(socket) = std::env::var_os(SERVER) {
-        return sockets::serve(socket.as_ref(), 3);
+        return serve(socket.as_ref(), 3);
     }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("ssd");

@@ -36,14 +36,8 @@ pub fn behind_sockets(configuration: Configuration, faults: &Faults) -> Configur
     }
 }
 
-/// Serves one client of a well-behaved SSD with so many queue pairs at `socket`.
-#[allow(dead_code, reason = "not every test has a process of its own")]
-pub fn serve(socket: &Path, queues: u16) {
-    let mut server = Server::start(vec![ssd(socket, queues, Faults::none())], 1).unwrap();
-    server.serve(1, &|error| panic!("{error}"));
-}
-
-fn ssd(socket: &Path, queues: u16, faults: Faults) -> Ssd {
+/// A small SSD with so many queue pairs, that listens at `socket`.
+pub fn ssd(socket: &Path, queues: u16, faults: Faults) -> Ssd {
     Ssd {
         listener: UnixListener::bind(socket).unwrap(),
         configuration: nvme_model::Configuration {
