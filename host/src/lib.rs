@@ -38,7 +38,7 @@ pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, Sharing, When};
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 pub use session::{Counts, Session};
 pub use ssd::SsdServer;
-pub use volume::{SsdMember, VolumeAccess, open_member, open_volume};
+pub use volume::{SsdMember, VolumeAccess, open_members, open_volume};
 pub use warpstore_device as device;
 pub use warpstore_device::parts::nvme_queue::Protocol;
 pub use warpstore_volume::MemberNames;

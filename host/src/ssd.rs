@@ -29,6 +29,7 @@ use media::NewFiles;
 pub(crate) use outside::only_namespace;
 pub use serve::SsdServer;
 pub(crate) use socket::Process;
+pub(crate) use vfio::backings;
 
 /// The SSDs of a session, and what serves them and goes with them.
 pub(crate) struct Opened {

@@ -2,6 +2,8 @@
 
 mod ssd;
 
+use std::path::Path;
+
 use warpstore_volume::{FileMember, Member, MemberName, MemberNames, Members, Volume};
 
 use crate::Error;
@@ -22,25 +24,92 @@ impl VolumeAccess {
     }
 }
 
-/// Opens one member. A real SSD that is opened for writing must be one that may be destroyed: it is
-/// for the caller to have asked.
+/// Opens members, in this order. A real SSD that is opened for writing must be one that may be
+/// destroyed: it is for the caller to have asked.
+///
+/// SSDs are opened together, so those of one IOMMU group can be: a second call would find their group
+/// in use.
 ///
 /// # Errors
-/// It is not there, not a media file, or in use.
-pub fn open_member(name: &MemberName, access: VolumeAccess) -> Result<Box<dyn Member>, Error> {
-    Ok(match name {
-        MemberName::File(path) => Box::new(FileMember::open(path, access.writes())?),
-        MemberName::Vfio(ssd) => Box::new(SsdMember::open(ssd, access)?),
-    })
+/// One is not there, not a media file, or in use.
+pub fn open_members(
+    names: &[&MemberName],
+    access: VolumeAccess,
+) -> Result<Vec<Box<dyn Member>>, Error> {
+    in_order(
+        names,
+        |path| Ok(FileMember::open(path, access.writes())?),
+        |serials| SsdMember::open_all(serials, access),
+    )
+}
+
+/// Opens each file, then all SSDs in one call, if there are any; the members, as they were named.
+fn in_order<F: Member + 'static, S: Member + 'static>(
+    names: &[&MemberName],
+    open_file: impl Fn(&Path) -> Result<F, Error>,
+    open_ssds: impl FnOnce(&[&str]) -> Result<Vec<S>, Error>,
+) -> Result<Vec<Box<dyn Member>>, Error> {
+    let (mut files, mut serials) = (Vec::new(), Vec::new());
+    for name in names {
+        match name {
+            MemberName::File(path) => files.push(open_file(path)?),
+            MemberName::Vfio(serial) => serials.push(serial.as_str()),
+        }
+    }
+    let ssds = match serials[..] {
+        [] => Vec::new(),
+        _ => open_ssds(&serials)?,
+    };
+    let (mut files, mut ssds) = (files.into_iter(), ssds.into_iter());
+    let mut member = |name: &&MemberName| -> Option<Box<dyn Member>> {
+        Some(match name {
+            MemberName::File(_) => Box::new(files.next()?),
+            MemberName::Vfio(_) => Box::new(ssds.next()?),
+        })
+    };
+    let one = |name| member(name).expect("one was opened for each name");
+    Ok(names.iter().map(one).collect())
 }
 
 /// Opens a volume.
 ///
 /// # Errors
-/// Two names are one file's; or as [`open_member`] and [`Volume::open`].
+/// Two names are one file's; or as [`open_members`] and [`Volume::open`].
 pub fn open_volume(names: &MemberNames, access: VolumeAccess) -> Result<Volume, Error> {
     names.check_files()?;
-    let members = names.iter().map(|name| open_member(name, access));
-    let members = Members::new(members.collect::<Result<_, _>>()?)?;
+    let each: Vec<&MemberName> = names.iter().collect();
+    let members = Members::new(open_members(&each, access)?)?;
     Ok(Volume::open(members)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use warpstore_volume::BlankMember;
+
+    use super::*;
+
+    #[test]
+    fn ssds_are_opened_in_one_call_and_stand_where_they_were_named() {
+        let names: MemberNames = "vfio:S1,file:a,vfio:S2,vfio:S3,file:b".parse().unwrap();
+        let names: Vec<&MemberName> = names.iter().collect();
+        let calls = RefCell::new(Vec::new());
+        let blank = |name: &str| BlankMember::new(name.as_ref(), 1 << 20);
+        let open_ssds = |serials: &[&str]| {
+            calls.borrow_mut().push(serials.join(" "));
+            Ok(serials.iter().map(|serial| blank(serial)).collect())
+        };
+        let open_file = |path: &Path| Ok(blank(&path.display().to_string()));
+        let opened = in_order(&names, open_file, open_ssds).unwrap();
+        let opened: Vec<String> = opened.iter().map(|member| member.name()).collect();
+        assert_eq!(
+            opened,
+            ["file:S1", "file:a", "file:S2", "file:S3", "file:b"]
+        );
+        assert_eq!(calls.take(), ["S1 S2 S3"]);
+        // Without an SSD nothing asks for VFIO.
+        in_order(&[names[1]], open_file, open_ssds).unwrap();
+        assert_eq!(calls.take(), [""; 0]);
+    }
 }

@@ -22,6 +22,11 @@ pub enum VfioError {
         /// Addresses of what is bound.
         bound: String,
     },
+    /// One controller, by one name or by two.
+    #[error(
+        "{0}: named twice, perhaps by its serial number and by its address; name each SSD once"
+    )]
+    Twice(String),
     /// Nothing is there.
     #[error("{0}: there is no such PCI function; `cargo xtask doctor` lists NVMe controllers")]
     Absent(String),
@@ -59,7 +64,7 @@ pub enum VfioError {
     /// Others in its group are in use.
     #[error(
         "{address}: its IOMMU group {group} also holds {others}, which other drivers use; take them \
-         off those drivers, or put the SSD into a slot with a group of its own"
+         off those drivers (an SSD by `cargo xtask bind`), or put the SSD into a slot with a group of its own"
     )]
     SharedGroup {
         /// The PCI address.
@@ -113,7 +118,8 @@ impl VfioError {
                 "; give yourself that file (`chown`), or run as root"
             }
             Vfio::OpenGroup(error, _) if error.kind() == io::ErrorKind::ResourceBusy => {
-                "; another process has it open, or another controller of the same IOMMU group is open"
+                "; another process has it open, or another controller of the same IOMMU group: one \
+                 process may use several of a group, if it opens them together"
             }
             Vfio::ContainerSetIOMMU(_) => {
                 "; the IOMMU does not remap interrupts: enable that in the firmware"

@@ -16,8 +16,8 @@
 //! for the device back, `is_wanted_back` says so.
 //!
 //! Not here: interrupts (queues are polled), iommufd, and VFIO without an IOMMU, which is refused.
-//! Controllers that are opened together share a container, and so may share an IOMMU group; others
-//! may not.
+//! Controllers that are opened together share a container, and so may share an IOMMU group; a group
+//! belongs to one container, so others may not.
 
 mod bar;
 mod config;
@@ -90,9 +90,13 @@ impl Vfio {
     /// They are reset, and may use memory from then on; whatever ran on them before has ended.
     ///
     /// # Errors
-    /// There is no such NVMe controller, it is not bound to vfio-pci, something else in its IOMMU
-    /// group is in use, or the kernel refuses; the message says what to do.
+    /// There is no such NVMe controller, it is there twice, it is not bound to vfio-pci, something
+    /// else in its IOMMU group is in use, or the kernel refuses; the message says what to do.
     pub fn open_all(addresses: &[String]) -> Result<Vec<Self>, VfioError> {
+        // In one container the kernel would open it twice.
+        if let Some(address) = twice(addresses) {
+            return Err(VfioError::Twice(address.to_owned()));
+        }
         let name = addresses.first().map_or("", String::as_str);
         let container = VfioContainer::new(None)
             .map_err(|error| VfioError::kernel(name, "open /dev/vfio/vfio", &error))?;
@@ -140,6 +144,13 @@ impl Vfio {
     fn mapped(&self) -> MutexGuard<'_, Vec<(Iova, u64)>> {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The first address that was there before.
+fn twice(addresses: &[String]) -> Option<&str> {
+    let mut each = addresses.iter().enumerate();
+    let again = each.find(|(index, address)| addresses[..*index].contains(address));
+    again.map(|(_, address)| address.as_str())
 }
 
 /// The error of a system call.
@@ -257,5 +268,21 @@ impl Backing for Vfio {
         sys::reset(self.bar.file())?;
         // The kernel restores the function's registers; what it leaves off is set again.
         Ok(self.config.enable()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By serial number and by address, for one.
+    #[test]
+    fn a_controller_that_is_named_twice_is_not_opened_twice() {
+        let addresses = ["0000:01:00.0", "0000:02:00.0", "0000:01:00.0"].map(str::to_owned);
+        let error = Vfio::open_all(&addresses)
+            .err()
+            .expect("one is there twice");
+        let text = error.to_string();
+        assert!(text.starts_with("0000:01:00.0: named twice"), "{text}");
     }
 }

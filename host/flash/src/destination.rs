@@ -34,25 +34,28 @@ impl Destination {
         if let Err(error) = options.to.check_files() {
             return Err(UsageError::new("--to", &options.to, error).into());
         }
-        let mut members: Vec<Box<dyn Member>> = Vec::new();
-        let mut new = Vec::new();
         let access = match options.dry_run {
             true => VolumeAccess::ReadOnly,
             false => VolumeAccess::ReadWrite,
         };
-        for name in names {
-            if let MemberName::File(path) = name
-                && is_to_be_made(path, may_destroy(options, &name.to_string()))?
-            {
-                new.push((members.len(), path.clone()));
-                members.push(Box::new(BlankMember::new(path, bytes)));
-                continue;
+        let (mut new, mut there) = (Vec::new(), Vec::new());
+        for (index, name) in names.into_iter().enumerate() {
+            match name {
+                MemberName::File(path)
+                    if is_to_be_made(path, may_destroy(options, &name.to_string()))? =>
+                {
+                    new.push((index, path.clone()));
+                }
+                _ => there.push(name),
             }
-            members.push(warpstore::open_member(name, access)?);
         }
         if let (Some(size), true) = (options.size, new.is_empty()) {
             let reason = "it is for media files that are made, and all members are there";
             return Err(UsageError::new("--size", size, reason).into());
+        }
+        let mut members: Vec<Box<dyn Member>> = warpstore::open_members(&there, access)?;
+        for (index, path) in &new {
+            members.insert(*index, Box::new(BlankMember::new(path, bytes)));
         }
         let members = Members::new(members)?;
         Ok(Self {

@@ -3,14 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
-use driver_vfio::vfio::{Vfio, address_of};
 use driver_vfio::{Access, Backing, BlockIo, Controller, Enabled};
 use warpstore_volume::{Member, MemberName};
 
 use super::VolumeAccess;
 use crate::Error;
 use crate::buffer::Buffer;
-use crate::ssd::{QueueBuffers, bring_up, only_namespace};
+use crate::ssd::{QueueBuffers, backings, bring_up, only_namespace};
 
 /// The only namespace of an SSD.
 pub struct SsdMember {
@@ -21,15 +20,24 @@ pub struct SsdMember {
 }
 
 impl SsdMember {
-    /// Opens the SSD with this serial number through VFIO.
+    /// Opens the SSDs with these serial numbers through VFIO, in this order, together: they may lie in
+    /// one IOMMU group.
     ///
     /// # Errors
-    /// It is not bound, in use, or fails to come up; or it has several namespaces.
-    pub fn open(serial: &str, access: VolumeAccess) -> Result<Self, Error> {
-        let backing = Vfio::open_all(&[address_of(serial)?])?.pop();
-        let backing = backing
-            .ok_or_else(|| Error::Configuration(format!("the SSD {serial} could not be opened")))?;
-        let member = Self::over(Arc::new(backing), access)?;
+    /// One is not bound, in use, or fails to come up; or it has several namespaces.
+    pub fn open_all(serials: &[&str], access: VolumeAccess) -> Result<Vec<Self>, Error> {
+        let backings = backings(serials.iter().copied())?;
+        let each = serials.iter().zip(backings);
+        each.map(|(serial, backing)| Self::called(serial, backing, access))
+            .collect()
+    }
+
+    fn called(
+        serial: &str,
+        backing: Arc<dyn Backing>,
+        access: VolumeAccess,
+    ) -> Result<Self, Error> {
+        let member = Self::over(backing, access)?;
         // The SSD says itself who it is: records of serial numbers may be old.
         match member.name == MemberName::Vfio(serial.to_owned()).to_string() {
             true => Ok(member),

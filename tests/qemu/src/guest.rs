@@ -13,14 +13,12 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::qemu;
-use crate::setup::Setup;
+use crate::setup::{FIRST_SLOT, Seat, Setup};
 
 /// Names the folder with kernel and initramfs, which `cargo xtask test qemu` makes.
 pub const FOLDER: &str = "WARPSTORE_GUEST";
 /// Longest life of a guest.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Slot of the first controller.
-const FIRST_SLOT: u8 = 4;
 /// The kernel's own arguments. A starved machine fails the test of its timer, which nobody needs.
 /// Huge pages are enough for one run over one controller.
 const KERNEL: &str = "console=ttyS0 intel_iommu=on panic=-1 quiet cryptomgr.notests \
@@ -86,7 +84,7 @@ impl Guest {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(folder.path().join("errors"))?);
         let mut qemu = command.spawn()?;
-        if setups.iter().any(|setup| setup.hot_plug)
+        if setups.iter().any(|setup| setup.seat == Seat::HotPlug)
             && let Err(error) = unplug(&mut qemu, &serial, &monitor)
         {
             qemu.kill()?;

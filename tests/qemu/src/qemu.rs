@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::TempDir;
 
-use crate::setup::Setup;
+use crate::setup::{FIRST_SLOT, Setup};
 
 /// Where a test finds QEMU: on `PATH`, where `cargo xtask test` puts the one that it fetched.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -23,8 +23,6 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 const LIMIT: Duration = Duration::from_secs(30);
 /// Memory of the machine, bytes.
 pub(crate) const RAM_BYTES: u64 = 128 << 20;
-/// Slot of the controller on the first bus.
-pub(crate) const SLOT: u8 = 4;
 /// What QEMU writes to its log: admin commands, and whatever the driver must not do.
 const TRACES: [&str; 2] = ["pci_nvme_admin_cmd", "pci_nvme_ub_*"];
 
@@ -68,7 +66,7 @@ impl Process {
         let mut command = Command::new(program);
         command
             .args(machine(folder.path(), &socket, ram)?)
-            .args(setup.arguments(SLOT, folder.path())?)
+            .args(setup.arguments(FIRST_SLOT, folder.path())?)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(errors(folder.path()))?);

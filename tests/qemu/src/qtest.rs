@@ -13,9 +13,9 @@ use warpstore_simt::{NativeCell, System};
 
 use crate::doorbells::Doorbells;
 use crate::memory::{Words, doorbell};
-use crate::qemu::{Process, RAM_BYTES, SLOT};
+use crate::qemu::{Process, RAM_BYTES};
 use crate::ram::Ram;
-use crate::setup::Setup;
+use crate::setup::{FIRST_SLOT, Setup};
 use crate::wire::{Function, Wire};
 
 /// Where BAR 0 is put: below 4 GiB, above the machine's memory.
@@ -207,7 +207,7 @@ impl Backing for Qtest {
     }
 }
 
-const FUNCTION: Function = Function { slot: SLOT };
+const FUNCTION: Function = Function { slot: FIRST_SLOT };
 
 /// Puts BAR 0 in its place, lets the controller use memory, and returns the BAR's size in bytes.
 fn enable(wire: &Wire) -> io::Result<u64> {
@@ -215,7 +215,7 @@ fn enable(wire: &Wire) -> io::Result<u64> {
     let mask = wire.config32(FUNCTION, config::BAR)? & !0xf;
     let bytes = u64::from(mask.wrapping_neg());
     if bytes <= offset::DOORBELLS {
-        let text = format!("slot {SLOT} has a BAR 0 of {bytes} bytes: no NVMe controller");
+        let text = format!("slot {FIRST_SLOT} has a BAR 0 of {bytes} bytes: no NVMe controller");
         return Err(io::Error::other(text));
     }
     wire.set_config32(FUNCTION, config::BAR, BAR as u32)?;

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+/// Slot of the first controller on the first bus.
+pub(crate) const FIRST_SLOT: u8 = 4;
+
 /// The controller to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
@@ -17,8 +20,20 @@ pub struct Setup {
     pub mdts: u8,
     /// Its namespaces.
     pub namespaces: Vec<Namespace>,
-    /// Whether it is in a slot of which it can be unplugged.
-    pub hot_plug: bool,
+    /// Where it is on the bus.
+    pub seat: Seat,
+}
+
+/// Where a controller is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// In a slot of its own.
+    Slot,
+    /// In a slot of which it can be unplugged.
+    HotPlug,
+    /// In one slot with all others that say so, which all controllers then do. QEMU's have no ACS, so
+    /// functions of one slot are in one IOMMU group.
+    Function,
 }
 
 /// A namespace, kept in a file.
@@ -53,7 +68,7 @@ impl Default for Setup {
             queues: 1,
             mdts: 7,
             namespaces: vec![Namespace::new(1, 16 << 20, 9)],
-            hot_plug: false,
+            seat: Seat::Slot,
         }
     }
 }
@@ -66,15 +81,21 @@ impl Setup {
             queues,
             mdts,
             namespaces,
-            hot_plug,
+            seat,
         } = self;
-        let mut place = format!("addr={slot:#x}");
         let mut arguments = Vec::new();
-        if *hot_plug {
-            let port = format!("pcie-root-port,id=p{slot},slot={slot},{place}");
-            arguments.extend(["-device".to_owned(), port]);
-            place = format!("bus=p{slot}");
-        }
+        let place = match seat {
+            Seat::Slot => format!("addr={slot:#x}"),
+            Seat::HotPlug => {
+                let port = format!("pcie-root-port,id=p{slot},slot={slot},addr={slot:#x}");
+                arguments.extend(["-device".to_owned(), port]);
+                format!("bus=p{slot}")
+            }
+            Seat::Function => {
+                let function = slot - FIRST_SLOT;
+                format!("addr={FIRST_SLOT:#x}.{function},multifunction=on")
+            }
+        };
         let device =
             format!("nvme,id=n{slot},serial={serial},max_ioqpairs={queues},mdts={mdts},{place}");
         arguments.extend(["-device".to_owned(), device]);
@@ -91,7 +112,7 @@ impl Setup {
         folder.join(format!("{}-{nsid}", self.serial))
     }
 
-    /// The setup, but for faults, properties and slot, as one word: what a guest is told.
+    /// The setup, but for faults, properties and seat, as one word: what a guest is told.
     pub fn to_word(&self) -> String {
         let Self {
             serial,
@@ -126,7 +147,7 @@ impl Setup {
             queues: queues.parse().ok()?,
             mdts: mdts.parse().ok()?,
             namespaces: fields.map(namespace).collect::<Option<_>>()?,
-            hot_plug: false,
+            seat: Seat::Slot,
         })
     }
 }

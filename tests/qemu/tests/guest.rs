@@ -1,7 +1,7 @@
 //! The driver over VFIO, in a guest: `cargo xtask test qemu`.
 
 use warpstore_qemu_tests::guest::{Ended, Guest};
-use warpstore_qemu_tests::setup::{Fault, Namespace, Setup};
+use warpstore_qemu_tests::setup::{Fault, Namespace, Seat, Setup};
 
 fn passes(task: &str, setups: &[Setup]) -> Option<Ended> {
     let ended = Guest::find()?.run(task, setups).unwrap();
@@ -41,7 +41,8 @@ fn benches_answer_right_over_vfio() {
     passes("bench", &two([65, 2]));
 }
 
-/// The kernel's own driver finds the volume where its format says, and changes a byte of it.
+/// Members of one IOMMU group are opened together. The kernel's own driver finds the volume where its
+/// format says, and changes a byte of it.
 #[test]
 fn a_volume_is_written_and_read_again_over_vfio() {
     let member = |serial: &str, mdts, block_shift| Setup {
@@ -49,7 +50,7 @@ fn a_volume_is_written_and_read_again_over_vfio() {
         queues: 2,
         mdts,
         namespaces: vec![Namespace::new(1, 16 << 20, block_shift)],
-        ..Setup::default()
+        seat: Seat::Function,
     };
     passes("volume", &[member("WS-A", 7, 9), member("WS-B", 1, 12)]);
 }
@@ -71,7 +72,7 @@ fn errors_of_the_medium_end_benches_with_lba_and_status() {
 fn an_ssd_that_is_unplugged_ends_the_bench_and_leaves() {
     let setup = Setup {
         queues: 2,
-        hot_plug: true,
+        seat: Seat::HotPlug,
         ..Setup::default()
     };
     if let Some(ended) = passes("unplug", &[setup]) {

@@ -1,8 +1,12 @@
 //! A volume over real VFIO: written, read again, searched, and found damaged.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::process::Command;
 
+use driver_vfio::vfio::bound_controllers;
 use warpstore_qemu_tests::setup::Setup;
 
 use crate::kernel::GRAPH;
@@ -33,6 +37,8 @@ pub const UNIT: Unit = Unit {
 
 /// Writes the graph to a volume of all controllers, and reads it again, by the CPU and by kernels.
 pub fn flash(setups: &[Setup]) {
+    let groups: BTreeSet<PathBuf> = bound_controllers().iter().map(group).collect();
+    assert_eq!(groups.len(), 1, "all controllers in one IOMMU group");
     let serials = setups.iter().map(|setup| setup.serial.as_str());
     let allowed: String = serials.map(|s| format!("--yes-destroy {s} ")).collect();
     let in_order = members(setups.iter());
@@ -61,6 +67,12 @@ pub fn flash(setups: &[Setup]) {
         &format!("bfs --volume {reversed} --array mail --queues 1 --depth 64"),
         &["verified: every result agrees", REACHED],
     );
+}
+
+/// The IOMMU group of a controller.
+fn group(address: &String) -> PathBuf {
+    let link = format!("/sys/bus/pci/devices/{address}/iommu_group");
+    fs::read_link(link).expect("there is an IOMMU")
 }
 
 /// One byte of [`UNIT`] is wrong, and `verify` says where.
