@@ -53,7 +53,6 @@ fn a_volume_is_written_and_read_again_over_vfio() {
         mdts,
         namespaces: vec![Namespace::new(1, 16 << 20, block_shift)],
         seat: Seat::Function,
-        ..Setup::default()
     };
     passes("volume", &[member("WS-A", 7, 9), member("WS-B", 1, 12)]);
 }
