@@ -3,7 +3,7 @@
 use warpstore_device::Layout;
 use warpstore_volume::{Audit, Error, UNIT};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Random};
 use crate::fixture::{Content, content, disks, open, read};
 
 const BYTES_OF_UNIT: usize = UNIT as usize;
@@ -129,4 +129,26 @@ fn replicas_that_cannot_be_read_are_not_sealed() {
     let sealed = open(&disks).unwrap().seal(&mut |_, _| {});
     let error = sealed.unwrap_err().to_string();
     assert!(error.contains("file:d1: cannot read"), "{error}");
+}
+
+/// What cannot be read may be somebody's, who came after the interruption.
+#[test]
+fn an_interrupted_flash_does_not_go_over_what_cannot_be_read() {
+    let content = Content::random(3, &[9 * BYTES_OF_UNIT]);
+    let disks = disks(1, 20);
+    disks[0].power.set(8);
+    assert!(content.flash(&disks, Layout::Stripe, UNIT).is_err());
+    disks[0].power.set(u64::MAX);
+    disks[0].cut(&mut Random::new(1));
+    disks[0].spoil(0);
+    let refused = content.flash(&disks, Layout::Stripe, UNIT).map(|_| ());
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("first superblock cannot be read"),
+        "{refused}"
+    );
+    let mut volume = content
+        .flash_over(&disks, Layout::Stripe, UNIT, |_| true)
+        .unwrap();
+    assert_eq!(read(&mut volume), content);
 }
