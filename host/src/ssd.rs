@@ -3,7 +3,7 @@
 //! Kernels see no difference. The host does, when it puts arrays on them and reads them back: to the
 //! medium of an emulated SSD it has a way of its own, to a real one only commands.
 
-mod commands;
+pub(crate) mod commands;
 mod emulated;
 mod joined;
 mod media;

@@ -148,11 +148,12 @@ impl Port {
     }
 }
 
-/// What a panic said.
+/// What a panic said, in short.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("no words").to_owned()
+    // It may quote all that the client sent.
+    text.unwrap_or("no words").chars().take(100).collect()
 }
 
 /// An error of the server.

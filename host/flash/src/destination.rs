@@ -25,10 +25,13 @@ impl Destination {
     pub fn open(options: &Flash, bytes: u64) -> Result<Self> {
         let names: Vec<&MemberName> = options.to.iter().collect();
         for named in &options.yes_destroy {
-            if !names.iter().any(|name| is_called(&name.to_string(), named)) {
-                let reason = "it is no member that --to names";
-                return Err(UsageError::new("--yes-destroy", named, reason).into());
-            }
+            let called = |name: &&&MemberName| is_called(&name.to_string(), named);
+            let reason = match names.iter().filter(called).count() {
+                0 => "it is no member that --to names",
+                1 => continue,
+                _ => "it may be several members; give the whole name, with file: or vfio:",
+            };
+            return Err(UsageError::new("--yes-destroy", named, reason).into());
         }
         // Of files that are yet to be made, too.
         if let Err(error) = options.to.check_files() {

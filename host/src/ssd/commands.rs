@@ -8,8 +8,8 @@ use super::{QueueBuffers, Ssd};
 use crate::Error;
 use crate::buffer::Buffer;
 
-/// Most bytes that are gathered before they are written.
-const GATHERED: usize = 1 << 20;
+/// Most bytes that are written before it is known whether they were: what is repeated.
+pub(crate) const GATHERED: usize = 1 << 20;
 /// How often they are repeated at most.
 const REPETITIONS: u32 = 16;
 
@@ -55,7 +55,7 @@ pub(super) fn read<'p>(
 }
 
 /// Repeats what failed with a status that may pass: several commands at a time, of which one may fail.
-fn persist(
+pub(crate) fn persist(
     mut act: impl FnMut() -> Result<(), driver_vfio::Error>,
 ) -> Result<(), driver_vfio::Error> {
     let mut failures = 0;

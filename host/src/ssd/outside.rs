@@ -51,7 +51,8 @@ fn check_name(named: &VfioSsd, serial: &str, address: &str) -> Result<(), Error>
         return Ok(());
     }
     Err(Error::Configuration(format!(
-        "the SSD that was bound as {} says that its serial number is {serial}; bind it again",
+        "the SSD that was bound as {} says that its serial number is {serial}; unbind it and \
+         bind it again",
         named.name
     )))
 }

@@ -9,6 +9,7 @@ use warpstore_volume::{Member, MemberName};
 use super::VolumeAccess;
 use crate::Error;
 use crate::buffer::Buffer;
+use crate::ssd::commands::{GATHERED, persist};
 use crate::ssd::{QueueBuffers, backings, bring_up, only_namespace};
 
 /// The only namespace of an SSD.
@@ -37,15 +38,23 @@ impl SsdMember {
         backing: Arc<dyn Backing>,
         access: VolumeAccess,
     ) -> Result<Self, Error> {
+        let at = backing.name().to_owned();
         let member = Self::over(backing, access)?;
         // The SSD says itself who it is: records of serial numbers may be old.
-        match member.name == MemberName::Vfio(serial.to_owned()).to_string() {
-            true => Ok(member),
-            false => Err(Error::Configuration(format!(
-                "the SSD that was bound as {serial} says that it is {}; bind it again",
-                member.name
-            ))),
+        if member.name == MemberName::Vfio(serial.to_owned()).to_string() {
+            return Ok(member);
         }
+        let name = &member.name;
+        Err(Error::Configuration(match at == serial {
+            true => format!(
+                "the SSD at {at} is the member {name}, and must be called so; unbind and bind it, which \
+                 records its serial number"
+            ),
+            false => format!(
+                "the SSD that was bound as {serial} says that it is {name}; unbind it and bind it \
+                 again"
+            ),
+        }))
     }
 
     /// Brings a controller up, over any backing.
@@ -85,29 +94,41 @@ impl Member for SsdMember {
     }
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let read = self.io.read(offset >> self.lba_shift, into);
-        read.map_err(io::Error::other)
+        let parts = (offset..).step_by(GATHERED).zip(into.chunks_mut(GATHERED));
+        for (offset, part) in parts {
+            let read = persist(|| self.io.read(offset >> self.lba_shift, part));
+            read.map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 
     fn write_at(&mut self, offset: u64, from: &[u8]) -> io::Result<()> {
-        let written = self.io.write(offset >> self.lba_shift, from);
-        written.map_err(io::Error::other)
+        for (offset, part) in (offset..).step_by(GATHERED).zip(from.chunks(GATHERED)) {
+            let written = persist(|| self.io.write(offset >> self.lba_shift, part));
+            written.map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.io.flush().map_err(io::Error::other)
+        persist(|| self.io.flush()).map_err(io::Error::other)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use nvme_model::{Controller as Model, Faults, Media, Namespace, Profile, Serving};
+    use nvme_model::{
+        Controller as Model, Fault, Faults, Media, Namespace, Profile, Rule, Serving, When,
+    };
     use warpstore_device::Layout;
+    use warpstore_device::parts::nvme_wire::Status;
     use warpstore_volume::{ArrayShape, ElementType, Members, NewVolume, Plan, UNIT, Volume};
 
     use super::*;
 
+    /// An SSD of which one command in 99 fails with a status that may pass.
     fn model(serial: &str, lba_bytes: u32) -> Arc<Model> {
+        let passing = Rule::new(Fault::Status(Status::INTERNAL_ERROR), When::OneIn(99));
         let namespace = Namespace {
             lbas: (40 * UNIT) / u64::from(lba_bytes),
             lba_bytes,
@@ -123,7 +144,10 @@ mod tests {
             queues: 1,
             profile: Profile::IDEAL,
             volatile_write_cache: false,
-            faults: Faults::none(),
+            faults: Faults {
+                seed: 1,
+                rules: vec![passing],
+            },
         };
         let media = Media::ram(configuration.media_bytes().unwrap()).unwrap();
         Arc::new(Model::new(configuration, media, None, None).unwrap())
@@ -137,7 +161,7 @@ mod tests {
         Members::new(models.iter().map(member).collect()).unwrap()
     }
 
-    /// By commands alone, with LBAs of either size.
+    /// By commands alone, with LBAs of either size; what fails in passing is repeated.
     #[test]
     fn a_volume_is_written_and_read_by_commands() {
         let models = [model("S1", 512), model("S2", 4096)];
@@ -168,6 +192,23 @@ mod tests {
                 .contains("vfio:S1: cannot write")
         );
         drop(volume);
+        drop(serving);
+    }
+
+    #[test]
+    fn an_ssd_is_called_by_its_serial_number() {
+        let model = model("S1", 512);
+        let serving = Serving::start(vec![Arc::clone(&model)], 1).unwrap();
+        let backing = || Arc::new(driver_vfio::Model::new(Arc::clone(&model)));
+        let called = |name: &str| {
+            let member = SsdMember::called(name, backing(), VolumeAccess::ReadOnly);
+            member.map(|member| member.name())
+        };
+        assert_eq!(called("S1").unwrap(), "vfio:S1");
+        let error = called("S2").unwrap_err().to_string();
+        assert!(error.contains("vfio:S1; unbind it and bind it"), "{error}");
+        let error = called(backing().name()).unwrap_err().to_string();
+        assert!(error.contains("is the member vfio:S1"), "{error}");
         drop(serving);
     }
 }

@@ -57,10 +57,7 @@ fn bind_on(system: &Path, bus: &impl Bus, args: &Bind) -> Result<()> {
     println!("{}", controller.shown());
     match controller.driver.as_deref() {
         Some(NVME) => {}
-        Some(VFIO) => {
-            println!("  is on vfio-pci already");
-            return Ok(());
-        }
+        Some(VFIO) => return say_bound(system, &controller.address),
         Some(other) => bail!("{} is held by driver {other}", controller.address),
         None => bail!(
             "{0} has no driver, so nobody can look what is on it; `cargo xtask unbind {0}` gives it to \
@@ -87,6 +84,23 @@ fn bind_on(system: &Path, bus: &impl Bus, args: &Bind) -> Result<()> {
     println!("  is on vfio-pci; a user who is not root needs: `chown USER /dev/vfio/{group}`");
     println!("  `cargo xtask unbind {serial}` gives it back");
     Ok(())
+}
+
+/// An SSD that is on vfio-pci cannot be looked at.
+///
+/// # Errors
+/// Nobody has looked at it before, and noted its serial number: others than `bind` have put it there.
+fn say_bound(system: &Path, address: &str) -> Result<()> {
+    match records::serial(system, address) {
+        Some(serial) => {
+            println!("  is on vfio-pci already, bound as {serial}");
+            Ok(())
+        }
+        None => bail!(
+            "{address} is on vfio-pci, but not by `bind`, so its serial number is not known, nor what is \
+             on it; `cargo xtask unbind {address}`, then bind it"
+        ),
+    }
 }
 
 fn unbind_on(system: &Path, bus: &impl Bus, args: &Unbind) -> Result<()> {

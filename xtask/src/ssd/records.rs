@@ -49,3 +49,8 @@ pub fn recorded(system: &Path, serial: &str) -> Result<Option<String>> {
     let is_it = |file: &&PathBuf| text(file).is_ok_and(|found| found == serial);
     Ok(records.iter().find(is_it).map(|file| name(file)))
 }
+
+/// The serial number that was recorded for the SSD at this address.
+pub fn serial(system: &Path, address: &str) -> Option<String> {
+    text(&system.join(RECORDS).join(address)).ok()
+}

@@ -65,6 +65,11 @@ fn nothing_is_lost_unless_it_is_named() {
         2,
         &["--yes-destroy other: it is no member"],
     );
+    folder.fail(
+        "flash --to file:letter,vfio:letter --yes-destroy letter s:u8=s.bin",
+        2,
+        &["--yes-destroy letter: it may be several members"],
+    );
     folder.succeed("flash --to file:letter --yes-destroy letter s:u8=s.bin");
     folder.succeed("verify file:letter");
     // Half of a volume.

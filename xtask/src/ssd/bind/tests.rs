@@ -97,6 +97,28 @@ fn an_empty_disk_goes_there_and_back_by_its_serial_number() {
     assert_eq!(recorded(system.root(), SERIAL).unwrap(), None);
 }
 
+/// Its serial number is recorded then, by which it is found.
+#[test]
+fn an_ssd_that_others_bound_is_taken_anew() {
+    let system = System::with_driver(VFIO);
+    let kernel = Kernel::of(&system);
+    let bind = |ssd: &str| {
+        let args = Bind {
+            ssd: ssd.into(),
+            yes_destroy: None,
+        };
+        bind_on(system.root(), &kernel, &args)
+    };
+    let error = bind(SSD).unwrap_err().to_string();
+    assert!(error.contains(&format!("unbind {SSD}")), "{error}");
+    let args = Unbind { ssd: SSD.into() };
+    unbind_on(system.root(), &kernel, &args).unwrap();
+    bind(SERIAL).unwrap();
+    let address = recorded(system.root(), SERIAL).unwrap();
+    assert_eq!(address.as_deref(), Some(SSD));
+    bind(SSD).unwrap();
+}
+
 #[test]
 fn data_is_taken_only_with_the_right_serial_number() {
     let system = System::with_driver(NVME);
