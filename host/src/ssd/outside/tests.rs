@@ -470,7 +470,7 @@ fn an_ssd_that_is_lost_leaves_the_others_what_was_not_flushed() {
         expected[index as usize] += addend;
     }
     // Lines of 512 words, of which the other array has the first; two are a stripe unit.
-    let of_second = |index: &usize| (1 + index / 512) / 2 % 2 == 1;
+    let of_second = |index: &usize| (index / 512).div_ceil(2) % 2 == 1;
     let (mut same, mut sum) = (true, 0);
     for index in (0..ELEMENTS as usize).filter(of_second) {
         same &= found[index] == expected[index];
