@@ -1,7 +1,9 @@
 //! An open volume.
 
-use std::io::{self, Write};
+use std::cell::Cell;
+use std::io::Write;
 
+use crate::UNIT;
 use crate::audit::{Audit, Checks, read_each, read_right};
 use crate::commit::{commit, repair};
 use crate::error::Error;
@@ -9,8 +11,8 @@ use crate::journal::Journal;
 use crate::member::Members;
 use crate::open::Chosen;
 use crate::superblock::{ArrayEntry, Description, State, Superblock};
-use crate::survey::{Surveyed, next_generation};
-use crate::write::Step;
+use crate::survey::{Surveyed, next_generation, slots};
+use crate::write::{CHUNK, Step};
 
 /// A volume whose members are all there and agree.
 pub struct Volume {
@@ -61,6 +63,23 @@ impl Volume {
         self.description.array(name)
     }
 
+    /// The superblocks of each member as they lie there, first and last: to tell whether anybody wrote
+    /// them since.
+    ///
+    /// # Errors
+    /// A member cannot be read.
+    pub fn superblocks(&mut self) -> Result<Vec<[Vec<u8>; 2]>, Error> {
+        let each = 0..self.members.count() as usize;
+        each.map(|member| {
+            let mut copies = [(); 2].map(|()| vec![0; UNIT as usize]);
+            for (copy, slot) in copies.iter_mut().zip(slots(&self.members, member)) {
+                self.members.read(member, slot, copy)?;
+            }
+            Ok(copies)
+        })
+        .collect()
+    }
+
     /// Reads everything and compares it with the checksums; of replicas each copy. `watch` is told how many
     /// bytes that has come to. `None` if the volume is not sealed: then there is nothing to compare with.
     ///
@@ -82,14 +101,12 @@ impl Volume {
     /// the checksum that it should; what was copied is wrong then.
     pub fn copy(&mut self, name: &str, into: &mut dyn Write) -> Result<(), Error> {
         let array = self.description.array(name)?.clone();
-        let (mut crc, mut left, mut written) = (0, array.bytes(), Ok(()));
-        let see = |_, bytes: &[u8]| {
+        let (mut crc, mut left, written) = (0, array.bytes(), Cell::new(Ok(())));
+        let mut see = |_, bytes: &[u8]| {
             let own = &bytes[..left.min(bytes.len() as u64) as usize];
             crc = crc32c::crc32c_append(crc, own);
             left -= own.len() as u64;
-            if written.is_ok() {
-                written = into.write_all(own);
-            }
+            written.set(into.write_all(own));
         };
         let is_sealed = self.description.state == State::Sealed;
         let spread = self.description.spread();
@@ -97,16 +114,19 @@ impl Volume {
             true => Checks::of_any_copy(&mut self.members, &self.description)?,
             false => None,
         };
-        let (members, range) = (&mut self.members, array.offset..array.end());
-        match checks {
-            Some(checks) => read_right(members, &spread, range, &checks, see)?,
-            None => read_each(members, &spread, range, 0, see)?,
+        let members = &mut self.members;
+        for start in (array.offset..array.end()).step_by(CHUNK as usize) {
+            let range = start..array.end().min(start + CHUNK);
+            match &checks {
+                Some(checks) => read_right(members, &spread, range, checks, &mut see)?,
+                None => read_each(members, &spread, range, 0, &mut see)?,
+            }
+            // Nothing is read that cannot be written.
+            written.replace(Ok(())).map_err(|source| Error::Copy {
+                array: name.to_owned(),
+                source,
+            })?;
         }
-        written.map_err(|source: io::Error| Error::Member {
-            member: "the copy".to_owned(),
-            action: format!("write array {name}"),
-            source,
-        })?;
         match !is_sealed || crc == array.crc {
             true => Ok(()),
             false => Err(Error::Checksum { name: array.name }),
