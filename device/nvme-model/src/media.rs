@@ -176,15 +176,14 @@ impl Media {
         }
         let mut options = MmapOptions::new();
         options.len(bytes as usize);
-        // SAFETY: the mapping is memory that is accessed atomically and by address only. A file that
-        // another process truncates would fault; its space is allocated, and truncating a disk in use is
-        // as wrong here as with a real one.
-        let mapping = unsafe {
-            match file.is_writable() {
-                true => options.map_mut(&file.file),
-                // Nobody writes as a rule, so that no memory need be kept for it.
-                false => options.no_reserve_swap().map_copy(&file.file),
-            }
+        let mapping = match file.is_writable() {
+            // SAFETY: the mapping is memory that is accessed atomically and by address only. A file that
+            // another process truncates would fault; its space is allocated, and truncating a disk in use
+            // is as wrong here as with a real one.
+            true => unsafe { options.map_mut(&file.file) },
+            // Nobody writes as a rule, so no memory need be kept for it.
+            // SAFETY: as above.
+            false => unsafe { options.no_reserve_swap().map_copy(&file.file) },
         };
         let mapping = mapping.map_err(MediaError::file(
             file.path(),
