@@ -1,11 +1,10 @@
 //! `extract`: arrays to files, as raw binary.
 
 use std::fs::Permissions;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use warpstore::VolumeAccess;
 use warpstore_terminal::Progress;
 use warpstore_volume::{Error, Volume};
@@ -38,7 +37,7 @@ fn extract(volume: &mut Volume, name: &str, path: &Path) -> Result<()> {
     let cannot = || format!("cannot make {}", path.display());
     // Said before everything is read, and once more when the file gets its name.
     if path.symlink_metadata().is_ok() {
-        return Err(io::Error::from(io::ErrorKind::AlreadyExists)).with_context(cannot);
+        bail!("{}: it is there already; name another file", cannot());
     }
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,

@@ -52,7 +52,11 @@ fn raw_binary_comes_back_and_is_replaced() {
         1,
         &["no array \"r\"", "it has s"],
     );
-    folder.fail("extract file:a.img s=out", 1, &["cannot make out"]);
+    folder.fail(
+        "extract file:a.img s=out",
+        1,
+        &["cannot make out", "it is there already"],
+    );
 }
 
 #[test]
