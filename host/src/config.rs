@@ -1,9 +1,10 @@
 //! What a session is made of, as plain data.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use nvme_model::{Fault, Faults, Profile, Rule, Sharing};
+use nvme_model::{Fault, Faults, MediaFile, Profile, Rule};
 use warpstore_device::parts::nvme_queue::Protocol;
 use warpstore_device::{CacheMode, Layout};
 
@@ -42,13 +43,8 @@ pub enum Medium {
         /// Whether a file that is not ours is overwritten.
         overwrite: bool,
     },
-    /// Media files that are there, one for each SSD.
-    Files {
-        /// Their names.
-        paths: Vec<PathBuf>,
-        /// Whether nobody else may use them, or others may read them, and nobody writes.
-        sharing: Sharing,
-    },
+    /// Media files that are open, and locked, one for each SSD.
+    Files(Vec<Arc<MediaFile>>),
 }
 
 /// An emulated SSD.
@@ -276,7 +272,7 @@ impl Configuration {
         let late = |rule: &Rule| matches!(rule.fault, Fault::Late(_));
         let is_late = each.faults.rules.iter().any(late);
         let files = match &each.medium {
-            Medium::Files { paths, .. } => paths.len(),
+            Medium::Files(files) => files.len(),
             _ => self.ssds as usize,
         };
         first_broken(&[

@@ -35,11 +35,11 @@ pub use config::{
 pub use error::Error;
 pub use kernels::kernels_ptx;
 pub use memory::Memory;
-pub use nvme_model::{Commands, Fault, Faults, Profile, Rule, Sharing, When};
+pub use nvme_model::{Commands, Fault, Faults, MediaFile, Profile, Rule, When};
 pub use runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 pub use session::{Counts, Session};
 pub use ssd::SsdServer;
 pub use volume::{SsdMember, VolumeAccess, open_members, open_volume};
 pub use warpstore_device as device;
 pub use warpstore_device::parts::nvme_queue::Protocol;
-pub use warpstore_volume::MemberNames;
+pub use warpstore_volume::{Description, MemberNames};

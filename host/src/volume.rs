@@ -2,8 +2,11 @@
 
 mod ssd;
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 
+use nvme_model::MediaFile;
 use warpstore_volume::{FileMember, Member, MemberName, MemberNames, Members, Volume};
 
 use crate::Error;
@@ -76,16 +79,44 @@ fn in_order<F: Member + 'static, S: Member + 'static>(
 /// # Errors
 /// Two names are one file's; or as [`open_members`] and [`Volume::open`].
 pub fn open_volume(names: &MemberNames, access: VolumeAccess) -> Result<Volume, Error> {
-    names.check_files()?;
-    let each: Vec<&MemberName> = names.iter().collect();
-    let members = Members::new(open_members(&each, access)?)?;
-    Ok(Volume::open(members)?)
+    Ok(HeldVolume::open(names, access)?.volume)
+}
+
+/// An open volume, and the media files that it lies on, in its order: whoever has these keeps them locked.
+pub(crate) struct HeldVolume {
+    pub volume: Volume,
+    pub files: Vec<Arc<MediaFile>>,
+}
+
+impl HeldVolume {
+    /// Opens a volume, as [`open_volume`].
+    pub fn open(names: &MemberNames, access: VolumeAccess) -> Result<Self, Error> {
+        names.check_files()?;
+        let each: Vec<&MemberName> = names.iter().collect();
+        let files = RefCell::new(Vec::new());
+        let open_file = |path: &Path| {
+            let member = FileMember::open(path, access.writes())?;
+            files
+                .borrow_mut()
+                .push((member.name(), Arc::clone(member.media())));
+            Ok(member)
+        };
+        let open_ssds = |serials: &[&str]| SsdMember::open_all(serials, access);
+        let members = in_order(&each, open_file, open_ssds)?;
+        let volume = Volume::open(Members::new(members)?)?;
+        let files = files.into_inner();
+        let called = |name: &String| files.iter().find(|(file, _)| file == name);
+        let names = volume.member_names();
+        let files = names
+            .iter()
+            .filter_map(|name| Some(Arc::clone(&called(name)?.1)));
+        let files = files.collect();
+        Ok(Self { volume, files })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use warpstore_volume::BlankMember;
 
     use super::*;

@@ -5,7 +5,7 @@ mod store;
 use std::path::Path;
 
 use warpstore::device::Layout;
-use warpstore::{MemberNames, Session, SsdSource, VolumeAccess, open_volume};
+use warpstore::{Medium, MemberNames, Session, SsdSource, VolumeAccess, open_volume};
 use warpstore_kernels::rw::{Run, rw, value};
 use warpstore_volume::{
     ArrayShape, ElementType, FileMember, Member, Members, NewVolume, Plan, State, UNIT,
@@ -162,4 +162,69 @@ fn replicas_are_not_opened_for_writing() {
         message.contains("media files are read by emulated SSDs"),
         "{message}"
     );
+}
+
+#[test]
+fn a_session_that_is_refused_leaves_the_volume_sealed() {
+    let folder = tempfile::tempdir().unwrap();
+    let members = flash(folder.path(), 2, Layout::Stripe);
+    for config in [
+        warpstore::Configuration {
+            line_bytes: 1000,
+            ..store::configuration()
+        },
+        // More than any machine has.
+        warpstore::Configuration {
+            cache_lines: warpstore::Configuration::MAX_CACHE_LINES,
+            line_bytes: 1 << 16,
+            ..store::configuration()
+        },
+    ] {
+        let opened = Session::open_volume(config, &members, VolumeAccess::ReadWrite, "");
+        assert!(opened.is_err());
+        let volume = open_volume(&members, VolumeAccess::ReadOnly).unwrap();
+        assert_eq!(volume.description().state, State::Sealed);
+        assert_eq!(volume.description().generation, 1);
+    }
+}
+
+/// Nobody can write it, so nobody needs to be allowed to.
+#[test]
+fn a_session_says_what_volume_it_is_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let members = flash(folder.path(), 2, Layout::Stripe);
+    for (access, state) in [
+        (VolumeAccess::ReadOnly, State::Sealed),
+        (VolumeAccess::ReadWrite, State::Unsealed),
+    ] {
+        let session = open(&members, access).unwrap();
+        assert_eq!(session.volume().unwrap().state, state);
+        let message = refusal(open_volume(&members, VolumeAccess::ReadWrite));
+        assert!(message.contains("in use"), "{message}");
+        session.finish().unwrap();
+    }
+    let volume = open_volume(&members, VolumeAccess::ReadOnly).unwrap();
+    assert_eq!(volume.description().generation, 2);
+}
+
+/// From the look at the volume to the end of the session its files are locked.
+#[test]
+fn no_moment_is_left_in_which_somebody_could_write_the_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let members = flash(folder.path(), 1, Layout::Stripe);
+    for access in [VolumeAccess::ReadOnly, VolumeAccess::ReadWrite] {
+        let session = open(&members, access).unwrap();
+        let mut config = session.configuration().clone();
+        session.finish().unwrap();
+        // The session's media are the files that the volume was read from.
+        let SsdSource::Emulated(each) = &mut config.ssd else {
+            panic!("media files are emulated SSDs");
+        };
+        let Medium::Files(files) = &each.medium else {
+            panic!("they are media files");
+        };
+        assert_eq!(files[0].is_writable(), access == VolumeAccess::ReadWrite);
+        let message = refusal(open_volume(&members, VolumeAccess::ReadWrite));
+        assert!(message.contains("in use"), "{message}");
+    }
 }

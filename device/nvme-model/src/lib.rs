@@ -48,7 +48,7 @@ pub use controller::{
 #[cfg(not(target_arch = "nvptx64"))]
 pub use faults::{Commands, Fault, Faults, Rule, When};
 #[cfg(not(target_arch = "nvptx64"))]
-pub use media::{Media, MediaError, MediaFile, Sharing, open_regular};
+pub use media::{Media, MediaError, MediaFile, Sharing, holds_nothing, open_regular};
 pub use memory::{Image, Service};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use profile::{Generation, Link, PROFILES, Profile, Published};

@@ -4,14 +4,14 @@
 
 mod file;
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::memory::Span;
-pub use file::{MediaFile, Sharing, open_regular};
+pub use file::{MediaFile, Sharing, holds_nothing, open_regular};
 
 /// Where the blocks of a controller are.
 #[derive(Debug)]
@@ -23,8 +23,14 @@ pub struct Media {
 enum Kind {
     None,
     Ram(MmapMut),
-    File { mapping: MmapMut, file: File },
-    Lent { address: u64, bytes: u64 },
+    File {
+        mapping: MmapMut,
+        file: Arc<MediaFile>,
+    },
+    Lent {
+        address: u64,
+        bytes: u64,
+    },
 }
 
 /// Why media cannot be used. Nothing has been written when one is returned, and a file that was
@@ -62,6 +68,15 @@ pub enum MediaError {
          name another file, or let it be overwritten (--overwrite)"
     )]
     Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was to be made, and somebody was faster.
+    #[error(
+        "media file {path} was to be made, and by now it holds something; look what it is, and name another \
+         file if it shall stay"
+    )]
+    Taken {
         /// The file.
         path: PathBuf,
     },
@@ -142,37 +157,36 @@ impl Media {
         serial: &str,
         overwrite: bool,
     ) -> Result<Self, MediaError> {
-        Self::mapped(
-            path,
-            MediaFile::open_or_create(path, bytes, serial, overwrite)?,
-            bytes,
-        )
+        let file = MediaFile::open_or_create(path, bytes, serial, overwrite)?;
+        Self::over(Arc::new(file), bytes)
     }
 
-    /// A media file that is there, shared with others as `sharing` says.
+    /// The first `bytes` bytes of a media file that is open. If it is not open for writing, what is written
+    /// to the media is in this process alone.
     ///
     /// # Errors
     /// [`MediaError`], naming the file.
-    pub fn existing(path: &Path, bytes: u64, sharing: Sharing) -> Result<Self, MediaError> {
-        let opened = MediaFile::open(path, true)?.lock(path, sharing)?;
-        Self::mapped(path, opened, bytes)
-    }
-
-    fn mapped(path: &Path, opened: MediaFile, bytes: u64) -> Result<Self, MediaError> {
-        if opened.bytes < bytes {
+    pub fn over(file: Arc<MediaFile>, bytes: u64) -> Result<Self, MediaError> {
+        if file.bytes < bytes {
             return Err(MediaError::TooSmall {
-                path: path.to_owned(),
-                found: opened.bytes,
+                path: file.path().to_owned(),
+                found: file.bytes,
                 needed: bytes,
             });
         }
-        let file = opened.file;
-        // SAFETY: the mapping is shared memory that is accessed atomically and by address only.
-        // A file that another process truncates would fault; its space is allocated, and
-        // truncating a disk in use is as wrong here as with a real one.
-        let mapping = unsafe { MmapOptions::new().len(bytes as usize).map_mut(&file) };
+        let mut options = MmapOptions::new();
+        options.len(bytes as usize);
+        let mapping = match file.is_writable() {
+            // SAFETY: the mapping is memory that is accessed atomically and by address only. A file that
+            // another process truncates would fault; its space is allocated, and truncating a disk in use
+            // is as wrong here as with a real one.
+            true => unsafe { options.map_mut(&file.file) },
+            // Nobody writes as a rule, so no memory need be kept for it.
+            // SAFETY: as above.
+            false => unsafe { options.no_reserve_swap().map_copy(&file.file) },
+        };
         let mapping = mapping.map_err(MediaError::file(
-            path,
+            file.path(),
             "cannot map it",
             "name a file on a local file system",
         ))?;
@@ -198,7 +212,7 @@ impl Media {
 
     /// True if Flush has to write a file back.
     pub(crate) fn is_file(&self) -> bool {
-        matches!(self.kind, Kind::File { .. })
+        matches!(&self.kind, Kind::File { file, .. } if file.is_writable())
     }
 
     /// True if the memory is somebody else's.
@@ -223,7 +237,7 @@ impl Media {
             // Media in memory begin with zeros, as this does.
             Kind::Ram(_) => options.map_anon()?,
             // SAFETY: as for the file's own mapping.
-            Kind::File { file, .. } => unsafe { options.map_copy(file) }?,
+            Kind::File { file, .. } => unsafe { options.map_copy(&file.file) }?,
         };
         let address = mapping.as_mut_ptr().expose_provenance() as u64;
         Ok(Some(View {

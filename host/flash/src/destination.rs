@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use nvme_model::{MediaError, MediaFile};
+use nvme_model::{MediaError, MediaFile, holds_nothing};
 use warpstore::VolumeAccess;
 use warpstore_terminal::UsageError;
 use warpstore_volume::{BlankMember, Error, FileMember, Found, Member, MemberName, Members};
@@ -36,6 +36,11 @@ impl Destination {
         // Of files that are yet to be made, too.
         if let Err(error) = options.to.check_files() {
             return Err(UsageError::new("--to", &options.to, error).into());
+        }
+        for source in &options.sources {
+            if let Err(error) = options.to.check_source(&source.resolved().file) {
+                return Err(UsageError::new("--to", &options.to, error).into());
+            }
         }
         let access = match options.dry_run {
             true => VolumeAccess::ReadOnly,
@@ -78,11 +83,22 @@ impl Destination {
         self.bytes
     }
 
-    /// Makes the files.
+    /// Makes the files: all of them, or none. What has come to the place of one meanwhile is refused, as
+    /// the plan was made for a blank one.
     pub fn make(mut self, options: &Flash) -> Result<Members> {
+        let mut made: Vec<(usize, FileMember)> = Vec::new();
         for (index, path) in self.new {
             let overwrite = may_destroy(options, &FileMember::name_of(&path));
-            let member = FileMember::create(&path, self.bytes, overwrite)?;
+            match FileMember::create(&path, self.bytes, overwrite) {
+                Ok(member) => made.push((index, member)),
+                Err(error) => {
+                    let others = made.iter();
+                    others.for_each(|(_, member)| member.media().discard_if_new());
+                    return Err(error.into());
+                }
+            }
+        }
+        for (index, member) in made {
             self.members.replace(index, Box::new(member));
         }
         Ok(self.members)
@@ -103,7 +119,7 @@ fn is_called(member: &str, named: &str) -> bool {
             .is_some_and(|(_, name)| name == named)
 }
 
-/// Whether a media file is to be made: there is none, or it is empty, or it is none and may be lost.
+/// Whether a media file is to be made: there is none, or it holds nothing, or it is none and may be lost.
 fn is_to_be_made(path: &Path, overwrite: bool) -> Result<bool> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => bail!(
@@ -115,7 +131,7 @@ fn is_to_be_made(path: &Path, overwrite: bool) -> Result<bool> {
     }
     match MediaFile::open(path, false) {
         Ok(_) => Ok(false),
-        Err(MediaError::Foreign { .. }) if overwrite => Ok(true),
+        Err(MediaError::Foreign { .. }) if overwrite || holds_nothing(path) => Ok(true),
         Err(MediaError::Foreign { .. }) => Err(Error::InTheWay {
             member: FileMember::name_of(path),
             found: Found::Data,

@@ -1,13 +1,13 @@
 //! `extract`: arrays to files, as raw binary.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use warpstore::VolumeAccess;
 use warpstore_terminal::Progress;
-use warpstore_volume::Volume;
+use warpstore_volume::{Error, Volume};
 
 use crate::Failure;
 use crate::options::Extract;
@@ -21,10 +21,7 @@ pub fn run(options: &Extract) -> Result<(), Failure> {
     for target in &options.arrays {
         let array = volume.array(&target.name)?.clone();
         let progress = Progress::begin(format!("extract {}", array.name), 0);
-        let extracted = extract(&mut volume, &array.name, &target.file);
-        if let Err(error) = extracted {
-            return Err(error.into());
-        }
+        extract(&mut volume, &array.name, &target.file)?;
         progress.end(&format!(
             "{} {}, {} bytes",
             array.len,
@@ -35,15 +32,30 @@ pub fn run(options: &Extract) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Copies an array to a file that has its name only when it is complete, and durable.
 fn extract(volume: &mut Volume, name: &str, path: &Path) -> Result<()> {
     let cannot = || format!("cannot make {}", path.display());
-    let file = File::create_new(path).with_context(cannot)?;
-    let mut file = BufWriter::new(file);
-    let copied = volume.copy(name, &mut file).map_err(anyhow::Error::from);
-    let copied = copied.and_then(|()| file.flush().with_context(cannot));
-    if copied.is_err() {
-        // What is half there, or wrong, is no array. The error to report is the first one.
-        let _ = fs::remove_file(path);
+    // Said before everything is read, and once more when the file gets its name.
+    if path.symlink_metadata().is_ok() {
+        bail!("{}: it is there already; name another file", cannot());
     }
-    copied
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let file = tempfile::Builder::new()
+        .prefix(".extract-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .with_context(cannot)?;
+    match volume.copy(name, &mut file.as_file()) {
+        Ok(()) => {}
+        Err(Error::Copy { source, .. }) => return Err(source).with_context(cannot),
+        Err(error) => return Err(error.into()),
+    }
+    file.as_file().sync_all().with_context(cannot)?;
+    file.persist_noclobber(path)
+        .map_err(|error| error.error)
+        .with_context(cannot)?;
+    Ok(())
 }

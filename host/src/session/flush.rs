@@ -8,6 +8,7 @@ use warpstore_kernels::flush::{flush_ssds, write_back};
 
 use super::Session;
 use crate::Error;
+use crate::volume::VolumeAccess;
 
 impl Session {
     /// Makes everything durable that kernels have written: every dirty line is written to its
@@ -22,7 +23,10 @@ impl Session {
         let written = self.flush_with(&write_back);
         let flushed = self.flush_with(&flush_ssds);
         // The files behind media that a GPU serves from memory.
-        let persisted = self.ssds.iter().try_for_each(|ssd| ssd.persist());
+        let persisted = match &self.volume {
+            Some(volume) if volume.access == VolumeAccess::ReadOnly => Ok(()),
+            _ => self.ssds.iter().try_for_each(|ssd| ssd.persist()),
+        };
         written.and(flushed).and(persisted)?;
         Ok(())
     }

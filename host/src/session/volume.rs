@@ -1,19 +1,20 @@
 //! Sessions on volumes.
 
-use nvme_model::Sharing;
 use warpstore_device::Layout;
-use warpstore_volume::{Description, ElementType, MemberName, MemberNames};
+use warpstore_volume::{Description, ElementType, MemberName, MemberNames, UNIT, Volume};
 
 use super::Session;
 use crate::Error;
 use crate::config::{Configuration, Medium, SsdSource, VfioConfig, VfioSsd};
+use crate::runner::Runner;
 use crate::ssd::Ssd;
 use crate::store::Extent;
-use crate::volume::{VolumeAccess, open_volume};
+use crate::volume::{HeldVolume, VolumeAccess};
 
 /// The volume that a session is on.
 pub(super) struct OnVolume {
     pub access: VolumeAccess,
+    description: Description,
 }
 
 impl Session {
@@ -21,95 +22,158 @@ impl Session {
     /// `config` says everything but what the volume says itself: the number of SSDs, their layout, the
     /// stripe unit and the media; media files are emulated SSDs as `config.ssd` describes them.
     ///
-    /// Opened for writing, the volume is unsealed first, durably; and it stays unsealed when the session has
-    /// ended: a checksum taken then would take for right whatever is there. `cargo xtask verify --seal` takes
-    /// it when somebody wants that.
+    /// Opened for writing, the volume is unsealed durably before this returns; and it stays unsealed when the
+    /// session has ended: a checksum taken then would take for right whatever is there. `cargo xtask verify
+    /// --seal` takes it when somebody wants that.
     ///
     /// # Errors
-    /// The volume, as [`open_volume`]; replicas that shall be written; else as [`Session::open`].
+    /// The volume, as [`open_volume`](crate::open_volume); replicas that shall be written; real SSDs that
+    /// were written while they were opened; else as [`Session::open`]. The volume is as it was then; only if
+    /// it is on real SSDs, and they or the memory fail, it may be unsealed.
     pub fn open_volume(
         mut config: Configuration,
         members: &MemberNames,
         access: VolumeAccess,
         ptx: &str,
     ) -> Result<Self, Error> {
-        let mut volume = open_volume(members, access)?;
-        let description = volume.description().clone();
-        if access == VolumeAccess::ReadWrite {
-            if description.layout == Layout::Replicate && description.members > 1 {
-                return Err(Error::Configuration(format!(
-                    "the volume lies on {} replicas, which kernels only read; open it for reading",
-                    description.members
-                )));
-            }
-            volume.unseal()?;
+        let held = HeldVolume::open(members, access)?;
+        let described = held.volume.description();
+        if access == VolumeAccess::ReadWrite
+            && described.layout == Layout::Replicate
+            && described.members > 1
+        {
+            return Err(Error::Configuration(format!(
+                "the volume lies on {} replicas, which kernels only read; open it for reading",
+                described.members
+            )));
         }
-        config.ssds = description.members;
-        config.layout = description.layout;
-        config.stripe_bytes = description.stripe;
-        config.ssd = source(
-            &config,
-            &volume.member_names().join(","),
-            &description,
-            access,
-        )?;
+        config.ssds = described.members;
+        config.layout = described.layout;
+        config.stripe_bytes = described.stripe;
+        config.ssd = source(&config, &held, access)?;
         config.check()?;
         let (runner, lanes) = Self::runner_of(&config, ptx)?;
-        // The SSDs open their files again and lock them themselves.
-        drop(volume);
-        let opened = Ssd::open_all(&runner, &config)?;
         let extent = Extent {
-            start: description.region.start,
-            bytes: description.checks_offset,
+            start: described.region.start,
+            bytes: described.checks_offset,
         };
-        let mut session = Self::on(runner, config, lanes, opened, Some(extent))?;
-        session.volume = Some(OnVolume { access });
+        let open = |runner: Runner, config: Configuration| {
+            let opened = Ssd::open_all(&runner, &config)?;
+            Self::on(runner, config, lanes, opened, Some(extent))
+        };
+        let is_on_files = config.ssd.emulated().is_some();
+        let open = || open(runner, config);
+        let (mut session, description) = match is_on_files {
+            true => on_files(held.volume, access, open)?,
+            false => on_ssds(held.volume, access, open)?,
+        };
         for array in &description.arrays {
             session.adopt(array);
         }
+        session.volume = Some(OnVolume {
+            access,
+            description,
+        });
         Ok(session)
+    }
+
+    /// What the volume that the session is on was when it was opened, if it is on one. Nobody else has
+    /// changed it since.
+    pub fn volume(&self) -> Option<&Description> {
+        self.volume.as_ref().map(|volume| &volume.description)
     }
 }
 
-/// The SSDs of a session on a volume; its members' names in its order.
-fn source(
-    config: &Configuration,
-    members: &str,
-    description: &Description,
+/// Opens a session on media files that are open and locked already; nobody writes them between.
+fn on_files(
+    mut volume: Volume,
     access: VolumeAccess,
-) -> Result<SsdSource, Error> {
-    let names: MemberNames = members.parse().map_err(Error::Configuration)?;
-    let (mut files, mut ssds) = (Vec::new(), Vec::new());
-    for name in names.iter() {
-        match name {
-            MemberName::File(path) => files.push(path.clone()),
-            MemberName::Vfio(serial) => ssds.push(VfioSsd {
-                name: serial.clone(),
-                nsid: None,
-            }),
+    open: impl FnOnce() -> Result<Session, Error>,
+) -> Result<(Session, Description), Error> {
+    let session = open()?;
+    // The last thing that can fail: else it would stay unsealed for nothing.
+    if access == VolumeAccess::ReadWrite {
+        volume.unseal()?;
+        for ssd in session.ssds.iter().filter_map(Ssd::emulated) {
+            ssd.fill_copy(0..UNIT)?;
         }
     }
-    match (&config.ssd, files.is_empty(), ssds.is_empty()) {
+    Ok((session, volume.description().clone()))
+}
+
+/// Opens a session on real SSDs, which are let go of before: somebody may write them between.
+fn on_ssds(
+    mut volume: Volume,
+    access: VolumeAccess,
+    open: impl FnOnce() -> Result<Session, Error>,
+) -> Result<(Session, Description), Error> {
+    if access == VolumeAccess::ReadWrite {
+        volume.unseal()?;
+    }
+    let (seen, names) = (volume.superblocks()?, volume.member_names());
+    let description = volume.description().clone();
+    drop(volume);
+    let session = open()?;
+    for ((ssd, seen), name) in session.ssds.iter().zip(&seen).zip(&names) {
+        check_unchanged(name, ssd.bytes, seen, |at, into| {
+            ssd.stored(std::iter::once((at, into)))
+        })?;
+    }
+    Ok((session, description))
+}
+
+/// Refuses a member of `bytes` bytes that has other superblocks than were seen.
+fn check_unchanged(
+    name: &str,
+    bytes: u64,
+    seen: &[Vec<u8>; 2],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let last = (bytes / UNIT * UNIT).saturating_sub(UNIT);
+    let mut found = vec![0; UNIT as usize];
+    for (at, seen) in [0, last].into_iter().zip(seen) {
+        read(at, &mut found)?;
+        if found != *seen {
+            return Err(Error::Configuration(format!(
+                "the volume on {name} was written anew by somebody else while it was being opened; open it again"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The SSDs of a session on a volume.
+fn source(
+    config: &Configuration,
+    held: &HeldVolume,
+    access: VolumeAccess,
+) -> Result<SsdSource, Error> {
+    let names = held.volume.member_names();
+    let serials = names.iter().filter_map(|name| match name.parse() {
+        Ok(MemberName::Vfio(serial)) => Some(serial),
+        _ => None,
+    });
+    let serials: Vec<String> = serials.collect();
+    match (&config.ssd, held.files.is_empty(), serials.is_empty()) {
         (SsdSource::Emulated(each), false, true) => {
             let mut each = each.clone();
-            each.medium = Medium::Files {
-                paths: files,
-                sharing: match access {
-                    VolumeAccess::ReadOnly => Sharing::Readers,
-                    VolumeAccess::ReadWrite => Sharing::Nobody,
-                },
-            };
-            each.bytes = description.region.end;
+            each.medium = Medium::Files(held.files.clone());
+            each.bytes = held.volume.description().region.end;
             Ok(SsdSource::Emulated(each))
         }
-        (_, true, false) => {
-            let names = ssds.iter().map(|ssd| ssd.name.clone());
-            let destroy = match access {
+        (_, true, false) => Ok(SsdSource::Vfio(VfioConfig {
+            ssds: serials
+                .iter()
+                .map(|serial| VfioSsd {
+                    name: serial.clone(),
+                    nsid: None,
+                })
+                .collect(),
+            destroy: match access {
                 VolumeAccess::ReadOnly => Vec::new(),
-                VolumeAccess::ReadWrite => names.collect(),
-            };
-            Ok(SsdSource::Vfio(VfioConfig { ssds, destroy }))
-        }
+                VolumeAccess::ReadWrite => serials,
+            },
+        })),
         (SsdSource::Vfio(_) | SsdSource::Sockets(_), false, true) => Err(Error::Configuration(
             "media files are read by emulated SSDs; say which".to_owned(),
         )),
@@ -134,5 +198,33 @@ pub(super) fn check_type<T: 'static>(name: &str, element: ElementType) -> Result
             asked: std::any::type_name::<T>().to_owned(),
         }
         .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_was_written_meanwhile_is_refused() {
+        let unit = UNIT as usize;
+        let mut medium: Vec<u8> = (0..5 * unit + 700).map(|at| (at / unit) as u8).collect();
+        let seen = [0, 4].map(|slot| medium[slot * unit..][..unit].to_vec());
+        let check = |medium: &[u8]| {
+            check_unchanged("vfio:S1", medium.len() as u64, &seen, |at, into| {
+                into.copy_from_slice(&medium[at as usize..][..into.len()]);
+                Ok(())
+            })
+        };
+        assert!(check(&medium).is_ok());
+        // What lies between is for kernels to write.
+        medium[2 * unit] ^= 1;
+        assert!(check(&medium).is_ok());
+        for at in [40, 4 * unit + 40] {
+            medium[at] ^= 1;
+            let refused = check(&medium).unwrap_err().to_string();
+            assert!(refused.contains("vfio:S1 was written anew"), "{refused}");
+            medium[at] ^= 1;
+        }
     }
 }

@@ -6,6 +6,7 @@
 // UNSAFETY: memory of this crate's buffers is lent to the emulated controllers, which the same
 // `Ssd` owns and drops first.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use driver_vfio::Backing;
@@ -42,10 +43,10 @@ pub(super) fn open(
     config: &Configuration,
     each: &SsdConfig,
 ) -> Result<Opened, Error> {
-    let new_files = NewFiles::of(each, config.ssds);
+    let mut new_files = NewFiles::default();
     let link = Link::new();
     let emulated = (0..config.ssds)
-        .map(|index| Emulated::new(runner, each, index, config, &link))
+        .map(|index| Emulated::new(runner, each, index, config, &link, &mut new_files))
         .collect::<Result<Vec<_>, Error>>()?;
     let models = emulated.iter().map(|ssd| Arc::clone(&ssd.model)).collect();
     let io_threads = usize::from(matches!(runner, Runner::Threads(_)));
@@ -56,7 +57,7 @@ pub(super) fn open(
         let backing: Arc<dyn Backing> = Arc::new(model);
         let mut driver = super::bring_up(&backing, Buffer::host, config.queues)?;
         let namespace = driver.namespace(1)?;
-        ssd.fill_copy()?;
+        ssd.fill_copy(0..ssd.bytes)?;
         Ok(Ssd::new(driver, backing, &namespace, Medium::Direct(ssd)))
     };
     Ok(Opened {
@@ -114,10 +115,11 @@ impl Emulated {
         index: u32,
         session: &Configuration,
         link: &Link,
+        new_files: &mut NewFiles,
     ) -> Result<Self, Error> {
         let (of, queues) = (session.ssds, session.queues);
         let media_buffer = |place| runner.allocate(place, config.bytes as usize);
-        let (media, memory) = match media_file(config, index, of)? {
+        let (media, memory) = match media_file(config, index, of, new_files)? {
             Some(media) => {
                 let copy = match runner {
                     Runner::Threads(_) => None,
@@ -160,15 +162,15 @@ impl Emulated {
         })
     }
 
-    /// Copies what is in the media file to where a GPU serves it.
-    fn fill_copy(&self) -> Result<(), Error> {
+    /// Copies what is in these bytes of the media file to where a GPU serves it.
+    pub(crate) fn fill_copy(&self, range: Range<u64>) -> Result<(), Error> {
         let MediaMemory::Own { copy: Some(copy) } = &self.media else {
             return Ok(());
         };
         let mut chunk = vec![0u8; CHUNK];
-        let mut offset = 0;
-        while offset < self.bytes {
-            let part = &mut chunk[..CHUNK.min((self.bytes - offset) as usize)];
+        let mut offset = range.start;
+        while offset < range.end {
+            let part = &mut chunk[..CHUNK.min((range.end - offset) as usize)];
             let source = (self.model.media().0 + offset) as *const u8;
             // SAFETY: as in `stored`.
             unsafe { std::ptr::copy_nonoverlapping(source, part.as_mut_ptr(), part.len()) };

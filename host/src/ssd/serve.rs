@@ -6,7 +6,7 @@ use driver_vfio::user::{self, Server, ServerError};
 use nvme_model::Media;
 
 use super::emulated;
-use super::media::media_file;
+use super::media::{NewFiles, media_file};
 use crate::Error;
 use crate::config::{Medium, SsdConfig};
 
@@ -26,8 +26,9 @@ impl SsdServer {
         threads: u32,
     ) -> Result<Self, Error> {
         let of = listeners.len() as u32;
+        let mut new_files = NewFiles::default();
         let ssd = |(index, listener)| -> Result<user::Ssd, Error> {
-            let media = match (media_file(each, index, of)?, &each.medium) {
+            let media = match (media_file(each, index, of, &mut new_files)?, &each.medium) {
                 (Some(media), _) => media,
                 (None, Medium::None) => Media::none(),
                 (None, _) => Media::ram(each.bytes)?,
@@ -39,7 +40,9 @@ impl SsdServer {
             })
         };
         let ssds = (0..).zip(listeners).map(ssd).collect::<Result<_, _>>()?;
-        Ok(Self(Server::start(ssds, threads)?))
+        let server = Server::start(ssds, threads)?;
+        new_files.keep();
+        Ok(Self(server))
     }
 
     /// Takes sessions, one after the other, without end; tells `report` what goes wrong with one.

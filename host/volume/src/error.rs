@@ -32,6 +32,11 @@ pub enum Error {
     NoMediaFile { member: String, bytes: u64 },
     #[error("{member} and {other} are one file; give each member once")]
     SameFile { member: String, other: String },
+    #[error(
+        "{source_file} is a source and is {member} too, which is written while it is read; copy the source to \
+         another file first"
+    )]
+    SourceIsMember { source_file: String, member: String },
     #[error("{given} members were given; a volume has 1 to 64")]
     NumberOfMembers { given: usize },
     #[error("{member} has blocks of {block} bytes; a volume needs blocks that divide 4096 bytes")]
@@ -109,6 +114,8 @@ pub enum Error {
         "array {name:?} does not have the checksum that the volume was sealed with; `verify` tells where it differs"
     )]
     Checksum { name: String },
+    #[error("array {array:?}: cannot write what it holds: {source}")]
+    Copy { array: String, source: io::Error },
     #[error(
         "the replicas differ, so nothing was sealed: {place} is not what {other} holds there ({count} places in \
          all); `verify` of a sealed volume tells which one is wrong; `extract` the arrays and flash the volume anew"
@@ -126,7 +133,10 @@ pub enum Error {
         most = crate::MAX_NAME
     )]
     Name { name: String },
-    #[error("two arrays are called {name:?}; give one another name")]
+    #[error(
+        "two arrays are called {name:?}; give one source another NAME, or, if they are two columns of one file, \
+         one of these another name in the file"
+    )]
     SameName { name: String },
     #[error("{bytes} bytes are too many for a volume")]
     TooLarge { bytes: u64 },

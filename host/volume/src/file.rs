@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nvme_model::{MediaError, MediaFile, Sharing};
 use rustix::fs::Advice;
@@ -21,8 +22,7 @@ const SERIAL: &str = "WS-VOLUME";
 /// A media file, as an emulated SSD opens it. While it is open for writing nobody else opens it as
 /// a member, and nobody writes it while it is open for reading.
 pub struct FileMember {
-    path: PathBuf,
-    media: MediaFile,
+    media: Arc<MediaFile>,
 }
 
 impl FileMember {
@@ -35,7 +35,7 @@ impl FileMember {
             true => Sharing::Nobody,
             false => Sharing::Readers,
         };
-        let media = MediaFile::open(path, for_writing).and_then(|media| media.lock(path, sharing));
+        let media = MediaFile::open(path, for_writing).and_then(|media| media.lock(sharing));
         let media = media.map_err(|error| match error {
             MediaError::Foreign { path } => Error::NoMediaFile {
                 member: Self::name_of(&path),
@@ -46,31 +46,32 @@ impl FileMember {
             },
             other => other.into(),
         })?;
-        Ok(Self {
-            path: path.to_owned(),
-            media,
-        })
+        Ok(Self::over(Arc::new(media)))
+    }
+
+    /// A media file that is open, and locked if anybody else may use it.
+    pub fn over(media: Arc<MediaFile>) -> Self {
+        Self { media }
     }
 
     /// Makes a media file of `bytes` bytes, or of a file that is empty; with `overwrite` of any.
     ///
     /// # Errors
-    /// It cannot be made, holds something, or is in use.
+    /// It cannot be made, holds something, whatever was seen there before, or is in use.
     pub fn create(path: &Path, bytes: u64, overwrite: bool) -> Result<Self, Error> {
-        Ok(Self {
-            path: path.to_owned(),
-            media: MediaFile::open_or_create(path, bytes, SERIAL, overwrite)?,
-        })
+        let media = MediaFile::create(path, bytes, SERIAL, overwrite)?;
+        Ok(Self::over(Arc::new(media)))
+    }
+
+    /// The file; it stays locked as long as anybody has it.
+    pub fn media(&self) -> &Arc<MediaFile> {
+        &self.media
     }
 
     /// Whether a file begins as a member of a volume does, or ends so.
-    pub fn holds_volume(path: &Path) -> bool {
-        let member = MediaFile::open(path, false).map(|media| Self {
-            path: path.to_owned(),
-            media,
-        });
-        let member = member.map_err(Error::from);
-        let members = member.and_then(|member| Members::new(vec![Box::new(member)]));
+    pub fn holds_volume(media: &Arc<MediaFile>) -> bool {
+        let member = Self::over(Arc::clone(media));
+        let members = Members::new(vec![Box::new(member)]);
         let surveyed = members.and_then(|mut members| Surveyed::all(&mut members));
         surveyed.is_ok_and(|surveyed| {
             let found = surveyed[0].found();
@@ -89,7 +90,7 @@ impl FileMember {
 
 impl Member for FileMember {
     fn name(&self) -> String {
-        Self::name_of(&self.path)
+        Self::name_of(self.media.path())
     }
 
     fn bytes(&self) -> u64 {

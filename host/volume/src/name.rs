@@ -47,6 +47,23 @@ impl MemberNames {
         }
         Ok(())
     }
+
+    /// Whether no name leads to this file, which is read while members are written.
+    ///
+    /// # Errors
+    /// Which one does.
+    pub fn check_source(&self, source: &Path) -> Result<(), Error> {
+        let id = FileId::of(source);
+        let is_it =
+            |name: &&MemberName| matches!(name, MemberName::File(path) if FileId::of(path) == id);
+        match self.0.iter().find(is_it) {
+            None => Ok(()),
+            Some(name) => Err(Error::SourceIsMember {
+                source_file: source.display().to_string(),
+                member: name.to_string(),
+            }),
+        }
+    }
 }
 
 /// What two paths share that lead to one file.

@@ -13,18 +13,18 @@ use crate::write::CHUNK;
 /// Units that could not be read, by the byte of the volume where each begins, and why.
 pub(crate) type Unread = BTreeMap<u64, Error>;
 
-/// Reads bytes of the volume, a chunk at a time; `see` gets each chunk with its offset.
+/// Reads bytes of the volume, a chunk at a time; `see` gets each chunk with its offset, and ends it by an
+/// error of its own.
 pub(crate) fn read_each(
     members: &mut Members,
     spread: &Spread,
     range: Range<u64>,
     copy: u32,
-    mut see: impl FnMut(u64, &[u8]),
+    mut see: impl FnMut(u64, &[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     in_chunks(range, |offset, take, chunk| {
         spread.read(members, offset, chunk, copy)?;
-        see(offset, &chunk[..take]);
-        Ok(())
+        see(offset, &chunk[..take])
     })
 }
 
@@ -32,13 +32,13 @@ pub(crate) fn read_each(
 /// none is, from one that can be read.
 ///
 /// # Errors
-/// A unit can be read from no copy.
+/// A unit can be read from no copy, or `see` has ended it.
 pub(crate) fn read_right(
     members: &mut Members,
     spread: &Spread,
     range: Range<u64>,
     checks: &Checks,
-    mut see: impl FnMut(u64, &[u8]),
+    mut see: impl FnMut(u64, &[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let copies = spread.copies();
     // Where to begin: not with a copy that fails as a whole.
@@ -56,8 +56,7 @@ pub(crate) fn read_right(
             }
             read_other(members, spread, (at, unit), &others, checks, error)?;
         }
-        see(offset, chunk);
-        Ok(())
+        see(offset, chunk)
     })
 }
 

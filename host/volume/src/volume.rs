@@ -1,7 +1,8 @@
 //! An open volume.
 
-use std::io::{self, Write};
+use std::io::Write;
 
+use crate::UNIT;
 use crate::audit::{Audit, Checks};
 use crate::commit::{commit, repair};
 use crate::error::Error;
@@ -11,7 +12,7 @@ use crate::open::Chosen;
 use crate::reading::{read_each, read_right};
 use crate::spread::Spread;
 use crate::superblock::{ArrayEntry, Description, State, Superblock};
-use crate::survey::{Surveyed, next_generation};
+use crate::survey::{Surveyed, next_generation, slots};
 use crate::write::Step;
 
 /// A volume whose members are all there and agree.
@@ -63,6 +64,23 @@ impl Volume {
         self.description.array(name)
     }
 
+    /// The superblocks of each member as they lie there, first and last: to tell whether anybody wrote
+    /// them since.
+    ///
+    /// # Errors
+    /// A member cannot be read.
+    pub fn superblocks(&mut self) -> Result<Vec<[Vec<u8>; 2]>, Error> {
+        let each = 0..self.members.count() as usize;
+        each.map(|member| {
+            let mut copies = [(); 2].map(|()| vec![0; UNIT as usize]);
+            for (copy, slot) in copies.iter_mut().zip(slots(&self.members, member)) {
+                self.members.read(member, slot, copy)?;
+            }
+            Ok(copies)
+        })
+        .collect()
+    }
+
     /// Reads everything and compares it with the checksums; of replicas each copy. `watch` is told how many
     /// bytes that has come to. `None` if the volume is not sealed: then there is nothing to compare with.
     ///
@@ -86,14 +104,15 @@ impl Volume {
     /// the checksum that it should; what was copied is wrong then.
     pub fn copy(&mut self, name: &str, into: &mut dyn Write) -> Result<(), Error> {
         let array = self.description.array(name)?.clone();
-        let (mut crc, mut left, mut written) = (0, array.bytes(), Ok(()));
+        let (mut crc, mut left) = (0, array.bytes());
         let see = |_, bytes: &[u8]| {
             let own = &bytes[..left.min(bytes.len() as u64) as usize];
             crc = crc32c::crc32c_append(crc, own);
             left -= own.len() as u64;
-            if written.is_ok() {
-                written = into.write_all(own);
-            }
+            into.write_all(own).map_err(|source| Error::Copy {
+                array: name.to_owned(),
+                source,
+            })
         };
         let is_sealed = self.description.state == State::Sealed;
         let spread = self.description.spread();
@@ -110,11 +129,6 @@ impl Volume {
             }
             None => read_each(members, &spread, range, 0, see)?,
         }
-        written.map_err(|source: io::Error| Error::Member {
-            member: "the copy".to_owned(),
-            action: format!("write array {name}"),
-            source,
-        })?;
         match !is_sealed || crc == array.crc {
             true => Ok(()),
             false => Err(Error::Checksum { name: array.name }),
@@ -147,6 +161,7 @@ impl Volume {
                 left -= own;
                 checks.add(bytes);
                 watch(Step::Verify, offset + bytes.len() as u64);
+                Ok(())
             })?;
             array.crc = crc;
         }
@@ -197,6 +212,7 @@ fn right_copy(members: &mut Members, spread: &Spread, array: &ArrayEntry) -> Res
         let mut crc = 0;
         let read = read_each(members, spread, range.clone(), copy, |_, bytes| {
             crc = crc32c::crc32c_append(crc, bytes);
+            Ok(())
         });
         match read {
             Ok(()) if crc == array.crc => return Ok(copy),

@@ -8,12 +8,13 @@
 //! | 24..32 | length of the media in bytes |
 //! | 32..52 | serial number of the controller, padded with spaces |
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::Errno;
 
 use super::MediaError;
 
@@ -21,14 +22,25 @@ const MAGIC: &[u8; 16] = b"warpstore media\0";
 const VERSION: u32 = 1;
 const TRAILER: u64 = 4096;
 
-/// An open media file.
+/// An open media file. It is equal to itself alone.
 #[derive(Debug)]
 pub struct MediaFile {
+    path: PathBuf,
     /// The file; its first [`MediaFile::bytes`] bytes are the media.
     pub file: File,
     /// Bytes of media.
     pub bytes: u64,
+    is_writable: bool,
+    is_new: bool,
 }
+
+impl PartialEq for MediaFile {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for MediaFile {}
 
 impl MediaFile {
     /// Opens a media file that is there.
@@ -43,7 +55,13 @@ impl MediaFile {
             "name a media file that you may use",
         ))?;
         let bytes = held(path, &file, len_of(path, &file)?)?;
-        Ok(Self { file, bytes })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            bytes,
+            is_writable: for_writing,
+            is_new: false,
+        })
     }
 
     /// Opens the file, or creates it with `bytes` bytes of zeros if it does not exist or is empty. All
@@ -60,43 +78,168 @@ impl MediaFile {
         serial: &str,
         overwrite: bool,
     ) -> Result<Self, MediaError> {
-        let existed = path.exists();
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = open_regular(path, &mut options).map_err(MediaError::file(
-            path,
-            "cannot open it for writing",
-            "name a regular file in a folder that you may write",
-        ))?;
-        // Before anything is looked at or written: it may be half made by somebody else.
-        let file = locked(path, file, Sharing::Nobody)?;
-        let len = len_of(path, &file)?;
-        if len != 0 && !overwrite {
-            let bytes = held(path, &file, len)?;
-            return Ok(Self { file, bytes });
+        let claimed = Claimed::of(path)?;
+        if overwrite || claimed.is_empty() {
+            return claimed.lay_out(bytes, serial);
         }
-        if let Err(source) = lay_out(&file, len, bytes, serial) {
-            if !existed {
-                // Best effort: the error to report is the first one.
-                let _ = std::fs::remove_file(path);
-            }
-            return Err(MediaError::file(
-                path,
-                "cannot allocate its space",
-                "free some space or ask for fewer blocks",
-            )(source));
+        let bytes = held(path, &claimed.file, claimed.len)?;
+        Ok(claimed.opened(bytes))
+    }
+
+    /// Creates the file as [`MediaFile::open_or_create`] does, but never takes one that holds something,
+    /// be it a media file, unless with `overwrite`.
+    ///
+    /// # Errors
+    /// [`MediaError::Taken`] if it holds something; else as [`MediaFile::open_or_create`].
+    pub fn create(
+        path: &Path,
+        bytes: u64,
+        serial: &str,
+        overwrite: bool,
+    ) -> Result<Self, MediaError> {
+        let claimed = Claimed::of(path)?;
+        match overwrite || claimed.is_empty() {
+            true => claimed.lay_out(bytes, serial),
+            false => Err(MediaError::Taken {
+                path: path.to_owned(),
+            }),
         }
-        Ok(Self { file, bytes })
     }
 
     /// Keeps others from opening the file against `sharing`, as long as it is open here.
     ///
     /// # Errors
     /// [`MediaError::InUse`], or [`MediaError::File`] if files there cannot be locked.
-    pub fn lock(self, path: &Path, sharing: Sharing) -> Result<Self, MediaError> {
-        let file = locked(path, self.file, sharing)?;
+    pub fn lock(self, sharing: Sharing) -> Result<Self, MediaError> {
+        let file = locked(&self.path, self.file, sharing)?;
         Ok(Self { file, ..self })
     }
+
+    /// The name by which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether its media can be written.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// Takes the file out of its folder if it did not exist before it was opened here. A file that has
+    /// come to its place meanwhile stays.
+    pub fn discard_if_new(&self) {
+        if self.is_new && is_at(&self.path, &self.file) {
+            // Best effort: who calls has another error to report.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether a file holds nothing: it has no bytes, or zeros alone, as a media file of which the making was
+/// interrupted. Of one that cannot be read: false.
+pub fn holds_nothing(path: &Path) -> bool {
+    let file = open_regular(path, OpenOptions::new().read(true));
+    let blank = file.and_then(|file| is_blank(&file));
+    blank.unwrap_or(false)
+}
+
+/// A file that is locked and open for writing, before anything in it was believed: it may be half made
+/// by somebody else, and what somebody saw there before may be something else by now.
+struct Claimed<'p> {
+    path: &'p Path,
+    file: File,
+    len: u64,
+    is_new: bool,
+}
+
+impl<'p> Claimed<'p> {
+    /// Opens the file, or creates it, and locks it.
+    fn of(path: &'p Path) -> Result<Self, MediaError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let (opened, is_new) = match options.clone().create_new(true).open(path) {
+            // A link that leads nowhere is there too, and is no file of ours.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let options = options.create(true).truncate(false);
+                (open_regular(path, options), false)
+            }
+            created => (created, true),
+        };
+        let file = opened.map_err(MediaError::file(
+            path,
+            "cannot open it for writing",
+            "name a regular file in a folder that you may write",
+        ))?;
+        let file = locked(path, file, Sharing::Nobody)?;
+        let len = len_of(path, &file)?;
+        Ok(Self {
+            path,
+            file,
+            len,
+            is_new,
+        })
+    }
+
+    /// Whether it holds nothing: neither a trailer, which is cheaper to look for, nor anything but zeros.
+    fn is_empty(&self) -> bool {
+        held(self.path, &self.file, self.len).is_err() && is_blank(&self.file).unwrap_or(false)
+    }
+
+    /// Makes it `bytes` bytes of zeros.
+    fn lay_out(self, bytes: u64, serial: &str) -> Result<MediaFile, MediaError> {
+        let laid_out = lay_out(&self.file, self.len, bytes, serial);
+        let path = self.path;
+        let file = self.opened(bytes);
+        laid_out.map_err(|source| {
+            file.discard_if_new();
+            MediaError::file(
+                path,
+                "cannot allocate its space",
+                "free some space or ask for fewer blocks",
+            )(source)
+        })?;
+        Ok(file)
+    }
+
+    fn opened(self, bytes: u64) -> MediaFile {
+        MediaFile {
+            path: self.path.to_owned(),
+            file: self.file,
+            bytes,
+            is_writable: true,
+            is_new: self.is_new,
+        }
+    }
+}
+
+/// Whether the file holds zeros alone. What was allocated and never written is not read, as far as the
+/// file system tells: it counts what is in the page cache as written.
+fn is_blank(file: &File) -> io::Result<bool> {
+    let mut chunk = vec![0; 1 << 20];
+    let (mut at, len) = (0, file.metadata()?.len());
+    while at < len {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        at = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+        for offset in (start..at).step_by(chunk.len()) {
+            let part = &mut chunk[..(at - offset).min(1 << 20) as usize];
+            file.read_exact_at(part, offset)?;
+            if part.iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the name still leads to the open file.
+fn is_at(path: &Path, file: &File) -> bool {
+    let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let (there, open) = (fs::metadata(path).map(id), file.metadata().map(id));
+    there.is_ok_and(|there| open.is_ok_and(|open| there == open))
 }
 
 /// Opens a regular file. Anything else is refused, and never waited for, as a pipe would be that nobody
@@ -124,15 +267,16 @@ pub enum Sharing {
     Readers,
 }
 
-/// The file with an advisory lock (`flock`), which ends when the file is closed.
+/// The file with an advisory lock (`flock`), which ends when the file is closed. What was taken from its
+/// place before it was locked is refused: nobody would find it again.
 fn locked(path: &Path, file: File, sharing: Sharing) -> Result<File, MediaError> {
     let locked = match sharing {
         Sharing::Nobody => file.try_lock(),
         Sharing::Readers => file.try_lock_shared(),
     };
     match locked {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(MediaError::InUse {
+        Ok(()) if is_at(path, &file) => Ok(file),
+        Ok(()) | Err(TryLockError::WouldBlock) => Err(MediaError::InUse {
             path: path.to_owned(),
         }),
         Err(TryLockError::Error(source)) => Err(MediaError::file(

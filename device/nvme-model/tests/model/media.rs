@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::rig::{PAGE, Rig, Server, admin_sqe, configuration, io_sqe};
-use nvme_model::{Media, MediaError, Sharing};
+use nvme_model::{Media, MediaError, MediaFile, Sharing, holds_nothing};
 
 fn bytes() -> u64 {
     configuration().media_bytes().unwrap()
@@ -135,7 +136,10 @@ fn a_file_in_use_is_refused_untouched() {
         assert!(matches!(error, MediaError::InUse { .. }), "{error}");
         assert!(error.to_string().contains("in use by another process"));
     };
-    let sharing = |sharing| Media::existing(&path, bytes(), sharing);
+    let sharing = |sharing| {
+        let file = MediaFile::open(&path, true)?.lock(sharing)?;
+        Media::over(Arc::new(file), bytes())
+    };
     let first = up(open(&path, false).unwrap());
     let content = fs::read(&path).unwrap();
     for overwrite in [false, true] {
@@ -149,4 +153,74 @@ fn a_file_in_use_is_refused_untouched() {
     in_use(open(&path, true));
     drop(readers);
     drop(sharing(Sharing::Nobody).unwrap());
+}
+
+/// What somebody made since its user saw nothing there is not taken.
+#[test]
+fn a_file_that_was_made_meanwhile_is_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("media");
+    let create = |overwrite| MediaFile::create(&path, bytes(), "WS0001", overwrite);
+    let first = create(false).unwrap();
+    assert!(matches!(create(false), Err(MediaError::InUse { .. })));
+    drop(first);
+    let error = create(false).unwrap_err();
+    assert!(matches!(error, MediaError::Taken { .. }), "{error}");
+    assert_eq!(create(true).unwrap().bytes, bytes());
+    fs::write(&path, []).unwrap();
+    assert_eq!(create(false).unwrap().bytes, bytes(), "an empty one is");
+}
+
+#[test]
+fn a_file_whose_making_was_interrupted_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("media");
+    let file = fs::File::create(&path).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    assert!(holds_nothing(&path));
+    // Somebody reads it: now some of it is in the page cache.
+    assert!(fs::read(&path).unwrap() == vec![0; 1 << 20]);
+    assert!(holds_nothing(&path));
+    drop(open(&path, false).unwrap());
+    assert!(!holds_nothing(&path));
+    let len = fs::metadata(&path).unwrap().len();
+    assert_eq!(len, bytes() + 4096);
+}
+
+#[test]
+fn only_a_file_that_was_made_here_is_discarded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("media");
+    let open = || MediaFile::open_or_create(&path, bytes(), "WS0001", false).unwrap();
+    drop(open());
+    open().discard_if_new();
+    assert!(path.exists(), "it was there before");
+    fs::remove_file(&path).unwrap();
+    let made = open();
+    let other = folder.path().join("other");
+    fs::write(&other, "somebody's").unwrap();
+    fs::rename(&other, &path).unwrap();
+    made.discard_if_new();
+    assert_eq!(fs::read(&path).unwrap(), b"somebody's");
+    fs::remove_file(&path).unwrap();
+    open().discard_if_new();
+    assert!(!path.exists());
+}
+
+/// One that is only read need not be writable, and nothing comes to it.
+#[test]
+fn a_file_that_is_open_for_reading_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("media");
+    drop(open(&path, false).unwrap());
+    let before = fs::read(&path).unwrap();
+    let file = MediaFile::open(&path, false).unwrap();
+    let file = file.lock(Sharing::Readers).unwrap();
+    let mut rig = up(Media::over(Arc::new(file), bytes()).unwrap());
+    let mut pair = rig.create_pair(1, 8);
+    let page = rig.memory.pages(PAGE);
+    rig.memory.fill(page, 512, 0x77);
+    assert_eq!(pair.run(&mut rig, io_sqe(1, 1, 5, 1, page, 0)), 0);
+    assert_eq!(pair.run(&mut rig, admin_sqe(0, 1, 0, 0, 0)), 0);
+    assert!(fs::read(&path).unwrap() == before);
 }

@@ -10,7 +10,7 @@ use warpstore_kernels::counted::{
 };
 
 use super::plan::{Bytes, Needs, Plan};
-use super::volume::edges_of;
+use super::volume::{check_same, edges_of};
 use super::{Finding, NamedGraph, uncounted};
 use crate::exit::Failure;
 use crate::options::CacheMode;
@@ -49,6 +49,7 @@ impl Stored {
             cache: None,
         };
         let session = plan.open(&needs)?;
+        check_same(&graph.name, graph.volume.as_ref(), session.volume())?;
         let edges = match &plan.options.array {
             Some(name) => session.array(&edges_of(name)),
             None => session.create_array("edges", edges),

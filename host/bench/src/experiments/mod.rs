@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use warpstore_graph::{Budget, Graph};
+use warpstore_volume::Description;
 
 use crate::exit::Failure;
 use crate::machine::Machine;
@@ -84,6 +85,8 @@ pub(crate) struct NamedGraph {
     pub name: String,
     pub file: PathBuf,
     pub graph: Graph,
+    /// The volume that it was read from, if it was.
+    pub volume: Option<Description>,
 }
 
 /// Reads the graph that the options name, or the shipped one.
@@ -99,7 +102,12 @@ fn graph_of(options: &Options) -> Result<NamedGraph, Failure> {
     let name = file
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into());
-    Ok(NamedGraph { name, file, graph })
+    Ok(NamedGraph {
+        name,
+        file,
+        graph,
+        volume: None,
+    })
 }
 
 /// The shipped graph: below the working directory, where a copy of the binary runs beside a

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use warpstore::{MemberNames, VfioSsd, VolumeAccess, open_volume};
 use warpstore_graph::{Budget, Graph};
 use warpstore_terminal::Progress;
-use warpstore_volume::{ElementType, MemberName, Volume};
+use warpstore_volume::{Description, ElementType, MemberName, Volume};
 use zerocopy::FromBytes;
 
 use super::NamedGraph;
@@ -41,7 +41,31 @@ pub(super) fn read(
     let described = described(options, &volume);
     let name = file.clone();
     let file = file.into();
-    Ok((described, NamedGraph { name, file, graph }))
+    let volume = Some(volume.description().clone());
+    Ok((
+        described,
+        NamedGraph {
+            name,
+            file,
+            graph,
+            volume,
+        },
+    ))
+}
+
+/// Refuses a session that is on another volume, or another generation, than the graph of this name was read
+/// from: the volume was let go of between.
+pub(super) fn check_same(
+    name: &str,
+    read: Option<&Description>,
+    opened: Option<&Description>,
+) -> Result<()> {
+    match read == opened {
+        true => Ok(()),
+        false => {
+            bail!("{name} was written anew by somebody else since it was read; run this again")
+        }
+    }
 }
 
 /// The array with the row offsets of graph `name`.
@@ -95,4 +119,43 @@ fn described(options: &Options, volume: &Volume) -> Options {
         real => options.ssd = Ssd::Vfio(real),
     }
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use warpstore_volume::{ArrayShape, UNIT};
+    use warpstore_volume::{FileMember, Members, NewVolume, Plan};
+
+    use super::*;
+
+    #[test]
+    fn a_volume_that_was_written_anew_meanwhile_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m");
+        let shape = ArrayShape {
+            name: "a".to_owned(),
+            element: ElementType::U8,
+            len: 1,
+        };
+        let new = NewVolume::new(warpstore::device::Layout::Stripe, UNIT, &[shape]).unwrap();
+        let bytes = new.member_bytes_for_two(1).unwrap();
+        let mut members = {
+            let member = FileMember::create(&path, bytes, false).unwrap();
+            Members::new(vec![Box::new(member)]).unwrap()
+        };
+        let mut flash = || {
+            let plan = Plan::make(&new, &mut members, |_| false).unwrap();
+            let source: Box<dyn std::io::Read> = Box::new(&b"x"[..]);
+            plan.write(&mut members, vec![source], UNIT, &mut |_, _| {})
+                .unwrap()
+        };
+        let (read, opened) = (flash(), flash());
+        assert!(check_same("g", Some(&read), Some(&read)).is_ok());
+        assert!(check_same("g", None, None).is_ok());
+        let refused = check_same("g", Some(&read), Some(&opened)).unwrap_err();
+        assert!(
+            refused.to_string().contains("g was written anew"),
+            "{refused}"
+        );
+    }
 }

@@ -6,7 +6,7 @@ mod volumes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -55,6 +55,17 @@ impl Folder {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!stderr.contains("panicked"), "{line}: {stderr}");
         output
+    }
+
+    /// Starts the binary, with its stdout to somewhere.
+    fn start(&self, line: &str, stdout: impl Into<Stdio>) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpstore-flash"));
+        command
+            .args(line.split_whitespace())
+            .current_dir(self.0.path())
+            .stdout(stdout)
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
     }
 
     /// Runs the binary, expects success and gives what it printed.

@@ -1,7 +1,12 @@
 //! What is refused, with the reason, and with nothing lost.
 
 use std::fs::{self, File};
-use std::process::Command;
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FallocateFlags;
 
 use crate::Folder;
 
@@ -134,6 +139,9 @@ fn a_member_by_two_names_is_told_before_it_is_made() {
         let names = format!("file:a.img,file:{other}");
         let words = [&*format!("file:{other} and file:a.img are one file")];
         folder.fail(&format!("flash --to {names} s:u8=s.bin"), 2, &words);
+        let destroy = format!("--yes-destroy a.img --yes-destroy {other}");
+        let dry = format!("flash --dry-run {destroy} --to {names} s:u8=s.bin");
+        folder.fail(&dry, 2, &words);
         for command in ["ls", "verify", "verify --seal"] {
             folder.fail(&format!("{command} {names}"), 1, &words);
         }
@@ -181,6 +189,7 @@ fn wrong_sources_are_one_sentence() {
     let folder = with_source();
     folder.write("g.el", b"0 1\n");
     folder.write("odd.bin", b"123");
+    folder.write("twice.csv", b"a,a\n1,2\n");
     for (source, words) in [
         ("s=s.bin", &["say the type", "s:u32=s.bin"][..]),
         ("s:u16=odd.bin", &["odd.bin has 3 bytes", "u16"]),
@@ -190,6 +199,7 @@ fn wrong_sources_are_one_sentence() {
         ("s:u8=.", &["not a regular file"]),
         ("s,t:u8=s.bin", &["cannot name an array"]),
         ("s:u8=s.bin s:u8=s.bin", &["two arrays are called \"s\""]),
+        ("t=twice.csv", &["\"t.a\"", "another name in the file"]),
     ] {
         folder.fail(&format!("flash --to file:a.img {source}"), 1, words);
     }
@@ -200,4 +210,85 @@ fn wrong_sources_are_one_sentence() {
     );
     folder.fail("sort", 2, &["sort"]);
     assert!(!folder.path("a.img").exists());
+}
+
+/// Two flashes of one file that was not there when they looked: nothing of the first is lost.
+#[test]
+fn a_volume_that_was_made_meanwhile_is_not_written_over() {
+    let folder = with_source();
+    folder.write("late.bin", &[4; 50_000]);
+    // It has looked, and waits before it makes its file: nobody reads what it says.
+    let (mut said, full) = full_pipe();
+    let late = folder.start("flash --to file:v.img late:u8=late.bin", full);
+    wait_until_it_prints(&late);
+    assert!(!folder.path("v.img").exists());
+    folder.succeed("flash --to file:v.img s:u8=s.bin");
+    let before = folder.read("v.img");
+    io::copy(&mut said, &mut io::sink()).unwrap();
+    let output = late.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("v.img was to be made, and by now"),
+        "{stderr}"
+    );
+    assert!(folder.read("v.img") == before);
+}
+
+/// Waits until a process is in a system call on its stdout.
+fn wait_until_it_prints(process: &Child) {
+    let call = format!("/proc/{}/syscall", process.id());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let call = fs::read_to_string(&call).unwrap();
+        if call.split(' ').nth(1) == Some("0x1") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it is in {call}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A pipe that takes nothing more until it is read.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    let capacity = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+    writer.write_all(&vec![0; capacity]).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn a_file_that_cannot_be_made_leaves_none() {
+    let folder = with_source();
+    folder.fail(
+        "flash --to file:a.img,file:no/such/b.img s:u8=s.bin",
+        1,
+        &["no/such/b.img"],
+    );
+    assert_eq!(folder.names(), ["s.bin"]);
+}
+
+/// What an interruption leaves while a file is being made.
+#[test]
+fn a_file_that_is_half_made_is_made_again() {
+    let folder = with_source();
+    let half = File::create(folder.path("a.img")).unwrap();
+    rustix::fs::fallocate(&half, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    let line = "flash --to file:a.img s:u8=s.bin";
+    let said = folder.succeed(&format!("{line} --dry-run"));
+    assert!(said.contains("makes a.img"), "{said}");
+    folder.succeed(line);
+    folder.succeed("verify file:a.img");
+}
+
+#[test]
+fn a_source_that_is_a_member_is_refused() {
+    let folder = with_source();
+    let before = folder.read("s.bin");
+    fs::hard_link(folder.path("s.bin"), folder.path("link")).unwrap();
+    for source in ["s.bin", "./s.bin", "link"] {
+        let line = format!("flash --to file:s.bin --yes-destroy s.bin s:u8={source}");
+        folder.fail(&line, 2, &[source, "is file:s.bin too", "copy"]);
+    }
+    assert_eq!(folder.read("s.bin"), before);
 }

@@ -52,7 +52,11 @@ fn raw_binary_comes_back_and_is_replaced() {
         1,
         &["no array \"r\"", "it has s"],
     );
-    folder.fail("extract file:a.img s=out", 1, &["cannot make out"]);
+    folder.fail(
+        "extract file:a.img s=out",
+        1,
+        &["cannot make out", "it is there already"],
+    );
 }
 
 #[test]
@@ -119,7 +123,7 @@ fn what_is_wrong_is_found_and_says_where() {
         1,
         &["does not have the checksum"],
     );
-    assert!(!folder.path("out").exists());
+    assert_eq!(folder.names(), ["a.img", "b.img", "s.bin"]);
     // A superblock: the other one serves, and verify tells.
     folder.write("b.img", &members);
     folder.flip("b.img", 9);
@@ -131,4 +135,28 @@ fn what_is_wrong_is_found_and_says_where() {
     );
     folder.succeed(&format!("verify {BOTH} --seal"));
     folder.succeed(&format!("verify {BOTH}"));
+}
+
+/// A file has the name of the target when it is complete, not before.
+#[test]
+fn what_is_extracted_in_part_has_no_name() {
+    let folder = Folder::new();
+    folder.write("s.bin", &[7; 100_000]);
+    folder.succeed("flash --to file:a.img s:u8=s.bin");
+    folder.fail(
+        "extract file:a.img s=no/such/out",
+        1,
+        &["cannot make no/such/out"],
+    );
+    let script = "ulimit -f 20; trap '' XFSZ; exec \"$0\" extract file:a.img s=out";
+    let output = std::process::Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_warpstore-flash")])
+        .current_dir(folder.path("."))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("cannot make out: "), "{stderr}");
+    assert_eq!(folder.names(), ["a.img", "s.bin"]);
+    folder.succeed("extract file:a.img s=out");
+    assert!(folder.read("out") == [7; 100_000]);
 }
