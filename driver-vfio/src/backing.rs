@@ -57,11 +57,13 @@ pub type BackingError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The registers in BAR 0.
 ///
-/// Caller: the driver's thread, one access at a time. Ordering: an access reaches the controller
-/// in program order with the other accesses, and after the caller's earlier writes to memory. A
+/// Caller: the driver's thread, one access at a time, and besides any thread that only reads.
+/// Ordering: an access reaches the controller in program order with the thread's other accesses, and
+/// after its earlier writes to memory. A
 /// 64-bit access may be made as two 32-bit ones, the low half first (Base 3.1.3): not every
 /// controller takes more. An access to a controller that is gone returns all-ones or does
-/// nothing, as PCI does; it never blocks.
+/// nothing, as PCI does. It waits for nobody, or for the process that plays the controller, and not
+/// for ever.
 pub trait Registers: Send + Sync {
     /// Reads a 32-bit register.
     fn read32(&self, at: BarOffset) -> u32;

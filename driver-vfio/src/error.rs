@@ -21,6 +21,8 @@ pub enum Step {
     Enable,
     /// Waiting for an admin command.
     Command,
+    /// Looking at it while others submit to it.
+    Run,
     /// Setting CC.SHN and waiting for CSTS.SHST = 10b.
     Shutdown,
 }
@@ -33,6 +35,7 @@ impl fmt::Display for Step {
             Self::Configure => "setting up the admin queue",
             Self::Enable => "waiting for CSTS.RDY = 1 with CC.EN = 1",
             Self::Command => "waiting for an admin command",
+            Self::Run => "it was in use",
             Self::Shutdown => "waiting for CSTS.SHST = 10b",
         })
     }

@@ -45,4 +45,4 @@ pub use model::Model;
 pub use namespace::{ControllerInfo, Namespace};
 pub use proxy::{Proxy, Refusal};
 pub use queue_pair::{QueuePair, QueuePairRequest, Ring};
-pub use watch::Deadlines;
+pub use watch::{Deadlines, check_alive};

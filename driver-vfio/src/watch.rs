@@ -164,6 +164,19 @@ impl Watch {
     }
 }
 
+/// Looks at a controller that others submit to: at once, unless its registers read all-ones, then for
+/// as long as `deadlines` says that a removal takes.
+///
+/// # Errors
+/// `Fatal`, or `Removed`.
+pub fn check_alive(backing: &Arc<dyn Backing>, deadlines: Deadlines) -> Result<(), Error> {
+    let watch = Watch {
+        backing: Arc::clone(backing),
+        deadlines,
+    };
+    watch.csts(Step::Run).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use driver_vfio::vfio::DmaMemory;
 use warpstore_device::launch::StatusSlot;
 use warpstore_device::parts::simt::{
-    Cells, NativeBytes, NativeCell, NativeCells, Scope, System, Word,
+    Cell, Cells, NativeBytes, NativeCell, NativeCells, Order, Scope, System, Word,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -202,6 +202,17 @@ impl Buffer {
             }
             (None, _) => unreachable!("only GPU memory has no host address"),
         }
+    }
+
+    /// Stores the word at byte `offset`, which kernels load meanwhile.
+    pub(crate) fn store_word(&self, offset: usize, value: u32) -> Result<(), Error> {
+        if self.host_address().is_none() {
+            return self.write(offset, &[value]);
+        }
+        // Ordering: words that are changed so carry no data ([SQ-8]).
+        self.cell::<u32, System>(offset)
+            .store(value, Order::Relaxed);
+        Ok(())
     }
 
     /// Copies from byte `offset` into `values`, while kernels write that part by atomic words at most.

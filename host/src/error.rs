@@ -10,13 +10,15 @@ pub enum Error {
     /// The GPU or its driver failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
-    /// Bring-up, an admin command or the shutdown of a controller failed.
+    /// Bring-up, an admin command or the shutdown of a controller failed, or it was lost while kernels
+    /// ran: it reports a fatal status, or is gone.
     #[error(transparent)]
     Driver(#[from] driver_vfio::Error),
     /// A real SSD could not be opened.
     #[error(transparent)]
     Vfio(#[from] driver_vfio::vfio::VfioError),
-    /// An emulated SSD in another process cannot be reached, or does not answer any more.
+    /// An emulated SSD in another process cannot be reached, or does not answer any more: also while
+    /// kernels run.
     #[error(transparent)]
     User(#[from] driver_vfio::user::UserError),
     /// Emulated SSDs for other processes cannot be made.

@@ -12,6 +12,7 @@
 //! This is the only room that knows CUDA. The driver is loaded at run time, so the crate builds
 //! and runs where there is none.
 
+mod brakes;
 mod buffer;
 mod config;
 pub mod cuda;

@@ -9,7 +9,7 @@
 mod arrays;
 mod faults;
 mod flush;
-mod recall;
+mod lookout;
 mod volume;
 
 use std::io::Write;
@@ -33,7 +33,7 @@ use crate::runner::{CudaRunner, LaunchConfig, Runner, ThreadsRunner};
 use crate::ssd::{Opened, Ssd};
 use crate::store::{Extent, StoreMemory};
 use arrays::Arrays;
-use recall::Recall;
+use lookout::Lookout;
 use volume::OnVolume;
 
 /// Commands that the SSDs completed.
@@ -60,8 +60,8 @@ pub struct Session {
     config: Configuration,
     runner: Runner,
     resident: Option<Resident>,
-    /// Watches SSDs that may be wanted back.
-    recall: Option<Recall>,
+    /// Watches the SSDs.
+    lookout: Option<Lookout>,
     ssds: Vec<Ssd>,
     _serving: Option<Serving>,
     store: StoreMemory,
@@ -156,13 +156,8 @@ impl Session {
                 Some(Resident::start(&runner, &ssds, controller_sms)?)
             }
         };
-        let recall = match config.ssd.emulated() {
-            Some(_) => None,
-            None => {
-                let backings = ssds.iter().map(|ssd| Arc::clone(&ssd.backing));
-                Some(Recall::watch(backings.collect(), store.desc.abort)?)
-            }
-        };
+        let backings = ssds.iter().map(|ssd| Arc::clone(&ssd.backing));
+        let lookout = Lookout::watch(backings.collect(), store.brakes.clone())?;
         let status = runner.allocate(Place::Kernel, StatusSlot::WORDS as usize * 8)?;
         if let Some(new_files) = new_files {
             new_files.keep();
@@ -171,7 +166,7 @@ impl Session {
             config,
             runner,
             resident,
-            recall,
+            lookout: Some(lookout),
             ssds,
             _serving: serving,
             store,
@@ -323,21 +318,10 @@ impl Session {
 
     /// What is known of a launch of which some lanes failed.
     fn failed(&self, kernel: &'static str, lanes: u64, first: IoError) -> Result<Error, Error> {
-        let is_wanted = |ssd: &&Ssd| ssd.backing.is_wanted_back();
-        if first.kind() == ErrorKind::Aborted
-            && let Some(ssd) = self.ssds.iter().find(is_wanted)
-        {
-            return Ok(Error::Recalled {
-                ssd: ssd.backing.name().to_owned(),
-            });
-        }
         if let Some(refusal) = self.store.ringing.refusal() {
             return Ok(refusal.into());
         }
-        // What never answers may be a process that is gone.
-        for process in self.ssds.iter().filter_map(Ssd::process) {
-            process.statistics()?;
-        }
+        self.check_ssds(first)?;
         let (commands, records) = self.store.errors()?;
         // The line may be fetched by another warp, through another queue.
         let mut pending = Vec::new();
@@ -379,7 +363,7 @@ impl Session {
     /// # Errors
     /// The copy to the GPU fails.
     pub fn abort(&self) -> Result<(), Error> {
-        self.store.abort()
+        self.store.brakes.abort()
     }
 
     /// Refuses more lanes than the queues admit: they could wait for one another for ever ([BQ-7]).
@@ -462,16 +446,17 @@ impl Session {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        // It holds the backings too, which end with the SSDs.
-        let recalled = self.recall.take().is_some_and(Recall::end);
         // An SSD that is wanted back is there until it is let go. What an ended access left of its
         // queue is not.
-        let resumed = if recalled {
-            self.store.resume()
-        } else {
-            Ok(())
+        let resumed = match &self.lookout {
+            Some(lookout) => lookout.let_finish(&self.store.brakes),
+            None => Ok(()),
         };
         let mut result = resumed.and(self.flush_if_dirty());
+        // It holds the backings too, which end with the SSDs.
+        if let Some(lookout) = self.lookout.take() {
+            lookout.end();
+        }
         if let Some(resident) = self.resident.take() {
             let ended = resident.stop().and_then(|()| resident.report(&self.ssds));
             result = result.and(ended);

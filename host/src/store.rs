@@ -1,6 +1,7 @@
 //! The memory of a store: rings, line table, slots, bounce buffers, and their description.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
 
 use driver_vfio::{DmaRegion, Iova, QueuePair, QueuePairRequest, Ring};
 use warpstore_device::parts::line_cache::{LineTable, ReadOrder};
@@ -12,6 +13,7 @@ use warpstore_device::{
 };
 
 use crate::Error;
+use crate::brakes::{Brakes, words_stride};
 use crate::buffer::{Buffer, Place};
 use crate::config::Configuration;
 use crate::ringing::Ringing;
@@ -33,10 +35,8 @@ pub(crate) struct StoreMemory {
     pub(crate) start: u64,
     description: Buffer,
     errors: Buffer,
-    abort: Buffer,
-    /// The private words of each SSD's queue pairs, one after the other.
-    queue_words: Vec<Buffer>,
-    layout: nvme_queue::Layout,
+    /// What ends waits.
+    pub(crate) brakes: Brakes,
     /// What lets kernels ring; it ends before the SSDs do.
     pub(crate) ringing: Ringing,
     _owned: Vec<Buffer>,
@@ -101,7 +101,7 @@ impl StoreMemory {
         };
         let errors = builder.near(8 + ERROR_RECORDS * 16)?;
         // Next to the kernels, since every waiting turn reads it: over PCIe that would be traffic.
-        let abort = builder.near(64)?;
+        let abort = Arc::new(builder.near(64)?);
         let desc = StoreDesc {
             queues: queues.table,
             ssd_table,
@@ -131,9 +131,11 @@ impl StoreMemory {
             start,
             description,
             errors,
-            abort,
-            queue_words: queues.words,
-            layout: queues.layout,
+            brakes: Brakes {
+                abort,
+                queue_words: queues.words,
+                layout: queues.layout,
+            },
             ringing: queues.ringing,
             _owned: builder.owned,
         })
@@ -142,16 +144,6 @@ impl StoreMemory {
     /// Address of the description.
     pub(crate) fn address(&self) -> u64 {
         self.description.address()
-    }
-
-    /// Sets the word that ends all waits.
-    pub(crate) fn abort(&self) -> Result<(), Error> {
-        self.abort.write(0, &[1u32])
-    }
-
-    /// Clears that word, so that what is left can still be written.
-    pub(crate) fn resume(&self) -> Result<(), Error> {
-        self.abort.write(0, &[0u32])
     }
 
     /// Number of failed commands so far, and the first of them.
@@ -172,22 +164,22 @@ impl StoreMemory {
     /// The commands of queue `queue` (SSD × queues per SSD + queue) that have not been completed.
     pub(crate) fn in_flight(&self, queue: u32) -> Result<Vec<PendingCommand>, Error> {
         let queues = self.desc.queues_per_ssd.get();
-        let Some(words) = self.queue_words.get((queue / queues) as usize) else {
+        let Brakes {
+            queue_words,
+            layout,
+            ..
+        } = &self.brakes;
+        let Some(words) = queue_words.get((queue / queues) as usize) else {
             return Ok(Vec::new());
         };
-        let stride = words_stride(self.layout) as usize;
+        let stride = words_stride(*layout) as usize;
         let mut copy = vec![0u64; stride / 8];
         words.read((queue % queues) as usize * stride, &mut copy)?;
-        let pending = self.layout.in_flight(&copy);
+        let pending = layout.in_flight(&copy);
         Ok(pending
             .map(|(cid, tag)| PendingCommand { queue, cid, tag })
             .collect())
     }
-}
-
-/// Bytes from one queue pair's private words to the next one's.
-fn words_stride(layout: nvme_queue::Layout) -> u64 {
-    layout.bytes().next_multiple_of(128)
 }
 
 fn no_ssd() -> Error {
@@ -237,7 +229,7 @@ impl Builder<'_> {
                 pairs.push(ssd.driver().controller().create_queue_pair(request)?);
             }
             self.owned.push(rings);
-            all_words.push(words);
+            all_words.push(Arc::new(words));
         }
         let ringing = Ringing::set_up(self.runner, config, &mut pairs)?;
         let private = all_words
@@ -374,7 +366,7 @@ fn map_for_all(ssds: &[Ssd], buffer: &Buffer) -> Result<Iova, Error> {
 /// The queue pairs of all SSDs.
 struct Queues {
     table: u64,
-    words: Vec<Buffer>,
+    words: Vec<Arc<Buffer>>,
     layout: nvme_queue::Layout,
     ringing: Ringing,
 }

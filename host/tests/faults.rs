@@ -205,8 +205,6 @@ fn what_never_comes_is_an_error_at_the_deadline_and_a_new_session_works() {
     for fault in [
         Fault::Drop,
         Fault::WrongPhase,
-        Fault::Fatal,
-        Fault::Removal,
         Fault::Delay(3_600_000_000_000),
     ] {
         let rule = Rule {
@@ -223,19 +221,7 @@ fn what_never_comes_is_an_error_at_the_deadline_and_a_new_session_works() {
         let named = names.iter().all(|part| text.contains(part));
         assert!(named || first.kind() == ErrorKind::QueueDead, "{text}");
         assert_eq!(run.hits(), [1], "{fault:?}");
-        let ended = run.session.finish();
-        match fault {
-            Fault::Fatal | Fault::Removal => {
-                let error = ended.expect_err("the controller is dead").to_string();
-                let word = if fault == Fault::Fatal {
-                    "fatal"
-                } else {
-                    "removed"
-                };
-                assert!(error.contains(word), "{error}");
-            }
-            _ => ended.unwrap(),
-        }
+        run.session.finish().unwrap();
         Run::of(configuration(Vec::new(), PATIENT)).succeeds();
     }
 }

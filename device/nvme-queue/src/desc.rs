@@ -91,6 +91,12 @@ impl Layout {
         }
     }
 
+    /// The byte of the allocation where the 32-bit word begins that is not 0 once the queue has been
+    /// given up.
+    pub const fn dead_byte(self) -> u64 {
+        DEAD * 8
+    }
+
     /// Describes the queue pair `id` whose private words begin at `words`.
     pub const fn describe(self, id: u16, words: u64, rings: RingAddresses) -> QueueDesc {
         let Shape {

@@ -11,8 +11,8 @@ use crate::runner::Runner;
 impl Session {
     /// Cuts the power of every SSD, from any thread, while kernels run. What was not flushed of a
     /// volatile write cache is lost or, with a `seed`, stays by chance
-    /// ([`nvme_model::Controller::power_cut`]). Accesses that wait for an SSD end at their deadline;
-    /// open another session on the media.
+    /// ([`nvme_model::Controller::power_cut`]). The SSDs are gone, which ends accesses that wait for
+    /// them; open another session on the media.
     ///
     /// # Errors
     /// A GPU serves the SSDs, or they are real: only those that host threads serve can lose their

@@ -2,7 +2,7 @@
 //! processes.
 
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use driver_vfio::user::{Server, Ssd};
@@ -36,7 +36,8 @@ pub fn behind_sockets(configuration: Configuration, faults: &Faults) -> Configur
     }
 }
 
-fn ssd(socket: &PathBuf, queues: u16, faults: Faults) -> Ssd {
+/// An SSD with so many queue pairs that listens at `socket`.
+pub fn ssd(socket: &Path, queues: u16, faults: Faults) -> Ssd {
     Ssd {
         listener: UnixListener::bind(socket).unwrap(),
         configuration: nvme_model::Configuration {

@@ -77,9 +77,10 @@ fn served(folder: &Folder, options: &str) -> Background {
     server
 }
 
-/// A run that lasts until it is ended, on those SSDs; kernels of it have begun.
+/// A run that lasts until it is ended, on those SSDs; kernels of it have begun. No test waits for its
+/// deadlines.
 fn endless(folder: &Folder) -> Background {
-    let line = "rw --ssd socket:ssd --ops 100000000 --timeout 1";
+    let line = "rw --ssd socket:ssd --ops 100000000 --timeout 600";
     let mut run = Background::start(folder, line, "said");
     // The arrays are on the SSD once it has been written for a while.
     run.wait_for("the run", |run| read(&run.said).contains("rw"));

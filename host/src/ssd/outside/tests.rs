@@ -9,6 +9,7 @@ use std::time::Duration;
 use driver_vfio::{BackingError, BarOffset, DmaRegion, Iova, Registers};
 use nvme_model::{Faults, Media, Namespace, Profile, Serving};
 use warpstore_device::parts::nvme_queue::Protocol;
+use warpstore_device::parts::nvme_wire::regs::{Cap, offset};
 use warpstore_device::parts::simt::{NativeCell, System};
 use warpstore_device::{CacheMode, Layout};
 use warpstore_kernels::rw::{Run, Step, rw, value};
@@ -276,10 +277,22 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(coarse.refusal().contains("a line of 512 bytes must hold"));
 }
 
-/// A backing that whoever lent it wants back, once that was said.
+/// A backing that whoever lent it wants back, once that was said, and with memory pages of its own.
 struct Lent {
     model: driver_vfio::Model,
     wanted: Arc<AtomicBool>,
+    /// CAP.MPSMIN.
+    mpsmin: u8,
+}
+
+impl Lent {
+    fn new(model: Arc<nvme_model::Controller>, wanted: &Arc<AtomicBool>, mpsmin: u8) -> Arc<Self> {
+        Arc::new(Self {
+            model: driver_vfio::Model::new(model),
+            wanted: Arc::clone(wanted),
+            mpsmin,
+        })
+    }
 }
 
 impl Registers for Lent {
@@ -287,7 +300,11 @@ impl Registers for Lent {
         self.model.read32(at)
     }
     fn read64(&self, at: BarOffset) -> u64 {
-        self.model.read64(at)
+        let value = self.model.read64(at);
+        if at == BarOffset(offset::CAP) && value != u64::MAX {
+            return Cap::from_bits(value).with_mpsmin(self.mpsmin).into_bits();
+        }
+        value
     }
     fn write32(&self, at: BarOffset, value: u32) {
         self.model.write32(at, value);
@@ -322,13 +339,7 @@ impl Backing for Lent {
 fn an_ssd_that_is_wanted_back_ends_the_kernel_that_uses_it() {
     let rig = Rig::new(512, 1);
     let wanted = Arc::new(AtomicBool::new(false));
-    let session = rig.open_by(|model| {
-        Arc::new(Lent {
-            model: driver_vfio::Model::new(model),
-            wanted: Arc::clone(&wanted),
-        })
-    });
-    let session = session.unwrap();
+    let session = rig.open_by(|model| Lent::new(model, &wanted, 0)).unwrap();
     session.create_array("values", &[0u64; 64 * 64]).unwrap();
     session.create_array("sums", &[0u64; 4096]).unwrap();
     let differing = session.memory::<u64>(1).unwrap();
@@ -357,7 +368,7 @@ fn an_ssd_that_is_wanted_back_ends_the_kernel_that_uses_it() {
     // controllers end all the same.
     let _ = session.finish();
     for model in &rig.models {
-        let cc = model.read32(warpstore_device::parts::nvme_wire::regs::offset::CC);
+        let cc = model.read32(offset::CC);
         assert_eq!(cc & 1, 0, "CC.EN");
     }
 }
@@ -366,13 +377,7 @@ fn an_ssd_that_is_wanted_back_ends_the_kernel_that_uses_it() {
 fn an_ssd_that_is_wanted_back_gets_what_was_not_flushed() {
     let mut rig = Rig::new(512, 1);
     let wanted = Arc::new(AtomicBool::new(false));
-    let session = rig.open_by(|model| {
-        Arc::new(Lent {
-            model: driver_vfio::Model::new(model),
-            wanted: Arc::clone(&wanted),
-        })
-    });
-    let session = session.unwrap();
+    let session = rig.open_by(|model| Lent::new(model, &wanted, 0)).unwrap();
     let run = Run {
         lanes: LANES.into(),
         values_each: 8,
@@ -408,6 +413,73 @@ fn an_ssd_that_is_wanted_back_gets_what_was_not_flushed() {
     let found: u64 = again.stored::<u64>("sums").unwrap().iter().sum();
     let expected: u64 = addends(&run, 20).map(|(_, addend)| addend).sum();
     assert_eq!(found, expected);
+    again.finish().unwrap();
+}
+
+#[test]
+fn an_ssd_that_is_lost_leaves_the_others_what_was_not_flushed() {
+    const ELEMENTS: u64 = 4 * 1024;
+    let mut rig = Rig::new(512, 1);
+    rig.config.cache_lines = 64;
+    // Nobody waits for the SSD that is gone, when the other is flushed.
+    rig.config.timeout = Duration::from_secs(3600);
+    let session = rig.open().unwrap();
+    session.create_array("values", &[0u64; 64]).unwrap();
+    session
+        .create_array("sums", &[0u64; ELEMENTS as usize])
+        .unwrap();
+    let run = Run {
+        lanes: LANES.into(),
+        values_each: 1,
+        sums: ELEMENTS,
+        seed: 3,
+    };
+    let differing = session.memory::<u64>(1).unwrap();
+    let args = (
+        session.array_mut("values").unwrap(),
+        session.array_mut("sums").unwrap(),
+        run.values_each,
+        50,
+        run.seed,
+        differing.atomics(),
+    );
+    let launch = session.fill(&rw).unwrap();
+    session.launch(&rw, launch, args).unwrap();
+    rig.models[0].power_cut(None);
+    let begin = std::time::Instant::now();
+    while !session.is_halted() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "nobody noticed");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let (told, ended) = std::sync::mpsc::channel();
+    thread::spawn(move || told.send(session.finish()));
+    let ended = ended.recv_timeout(Duration::from_secs(30));
+    ended
+        .expect("somebody waits for it")
+        .expect_err("it is gone");
+
+    // Another in its place.
+    rig.models[0] = Rig::new(512, 1).models.remove(0);
+    rig.vfio().destroy.clear();
+    let again = rig.open().unwrap();
+    again.existing_array::<u64>("values", 64).unwrap();
+    again.existing_array::<u64>("sums", ELEMENTS).unwrap();
+    let found = again.stored::<u64>("sums").unwrap();
+    let mut expected = vec![0; ELEMENTS as usize];
+    for (index, addend) in addends(&run, 50) {
+        expected[index as usize] += addend;
+    }
+    // Lines of 512 words, of which the other array has the first; two are a stripe unit.
+    let of_second = |index: &usize| {
+        let line = index / 512 + 1;
+        line / 2 % 2 == 1
+    };
+    let (mut same, mut sum) = (true, 0);
+    for index in (0..ELEMENTS as usize).filter(of_second) {
+        same &= found[index] == expected[index];
+        sum += expected[index];
+    }
+    assert!(same && sum > 0, "a line of the other SSD is not on it");
     again.finish().unwrap();
 }
 
