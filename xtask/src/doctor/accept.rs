@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -35,6 +36,9 @@ pub struct Args {
     /// What executes the kernels, as `bench --runner` takes it
     #[arg(long, value_name = "RUNNER", requires = "accept")]
     runner: Option<String>,
+    /// Repeat the checks for so long, each round over other data, and over more than SSDs cache
+    #[arg(long, value_name = "N", requires = "accept", value_parser = clap::value_parser!(u32).range(1..))]
+    minutes: Option<u32>,
     /// A block device of the kernel's, of the same kind, that fio reads for comparison
     #[arg(long, value_name = "DEVICE", requires = "accept")]
     block_device: Option<PathBuf>,
@@ -48,37 +52,49 @@ struct Check {
     name: &'static str,
     shows: &'static str,
     bench: &'static [&'static str],
+    /// The same in rounds after the first.
+    again: &'static [&'static str],
 }
 
 /// The check whose rate is compared with fio's.
 const RATED: &str = "ordering, 4 KiB";
 
+/// What later rounds read and write: beyond what SSDs keep in memory of their own.
+const SPAN: &str = "1G";
+/// Operations of a later soak: one for some hundred words of the span.
+const OPS: &str = "262144";
+
 /// The checks of every SSD, in order.
 const CHECKS: [Check; 5] = [
     Check {
-        name: "checksum soak, seed 1",
+        name: "checksum soak",
         shows: "every word that was written and added is on the media",
-        bench: &["rw", "--seed", "1"],
+        bench: &["rw"],
+        again: &["rw", "--span", SPAN, "--ops", OPS],
     },
     Check {
-        name: "checksum soak, seed 2",
-        shows: "the same again, over other words",
-        bench: &["rw", "--seed", "2", "--line", "65536"],
+        name: "checksum soak, 64 KiB",
+        shows: "the same again, over other words and by larger commands",
+        bench: &["rw", "--line", "65536"],
+        again: &["rw", "--line", "65536", "--span", SPAN, "--ops", OPS],
     },
     Check {
         name: "ordering, cached",
         shows: "a graph search that reads each line the moment its completion is seen",
         bench: &["bfs"],
+        again: &["bfs"],
     },
     Check {
         name: RATED,
         shows: "the data of a block is there when its completion is",
         bench: &["iops", "--block", "4096"],
+        again: &["iops", "--block", "4096", "--span", SPAN],
     },
     Check {
         name: "ordering, 64 KiB",
         shows: "the same where data takes longer than its completion",
         bench: &["iops", "--block", "65536"],
+        again: &["iops", "--block", "65536", "--span", SPAN],
     },
 ];
 
@@ -96,6 +112,8 @@ enum Verdict {
 struct Judged {
     ssd: String,
     check: &'static str,
+    /// How often it was made.
+    rounds: u32,
     verdict: Verdict,
     /// What it shows, or why it failed or was skipped.
     detail: String,
@@ -119,6 +137,15 @@ struct Acceptance {
 /// Runs warpstore-bench with these arguments and returns its exit status.
 type Bench<'a> = &'a dyn Fn(&[OsString]) -> Result<Option<i32>>;
 
+/// What the checks are made with.
+struct Tools<'a> {
+    bench: Bench<'a>,
+    /// Reads a second of fio.
+    compare: &'a dyn Fn() -> Result<Comparison>,
+    /// Whether there shall be a round of this number; the first is made anyhow.
+    another: &'a dyn Fn(u32) -> bool,
+}
+
 /// Runs the test, prints the result and saves it.
 ///
 /// # Errors
@@ -134,7 +161,23 @@ pub fn run(args: &Args) -> Result<()> {
         Ok(status.code())
     };
     let compare = || fio::reads("fio", args.block_device.as_deref());
-    let acceptance = accept(args, &folder, &bench, &compare);
+    let begin = Instant::now();
+    let another = |round| {
+        let spent = begin.elapsed();
+        let minutes = args.minutes.unwrap_or(0);
+        let goes_on = spent < Duration::from_secs(60) * minutes;
+        if goes_on {
+            let spent = spent.as_secs() / 60;
+            println!("round {round}, after {spent} of {minutes} minutes");
+        }
+        goes_on
+    };
+    let tools = Tools {
+        bench: &bench,
+        compare: &compare,
+        another: &another,
+    };
+    let acceptance = accept(args, &folder, &tools);
     print!("{acceptance}");
     let json = args.json.clone();
     let json = json.unwrap_or_else(|| folder.join("accept.json"));
@@ -147,12 +190,7 @@ pub fn run(args: &Args) -> Result<()> {
     bail!("not accepted: a check failed")
 }
 
-fn accept(
-    args: &Args,
-    folder: &Path,
-    bench: Bench<'_>,
-    compare: &dyn Fn() -> Result<Comparison>,
-) -> Acceptance {
+fn accept(args: &Args, folder: &Path, tools: &Tools<'_>) -> Acceptance {
     let default = ["model:p5800x".to_owned()];
     let ssds: &[String] = if args.ssd.is_empty() {
         &default
@@ -167,18 +205,34 @@ fn accept(
         .iter()
         .filter_map(|(name, value)| Some([*name, value.as_deref()?]));
     let options: Vec<&str> = given.flatten().collect();
-    let mut checks = Vec::new();
-    for ssd in ssds {
-        let json = folder.join("check.json");
-        checks.extend(
-            CHECKS
-                .iter()
-                .map(|check| judge(ssd, &options, check, &json, bench)),
-        );
-        let measured = checks.iter().rev().find(|judged| judged.check == RATED);
-        let ours = measured.and_then(|judged| judged.iops);
-        checks.push(judge_rate(ssd, ours, compare));
+    let json = folder.join("check.json");
+    let one =
+        |ssd: &str, number: usize, round| judge(ssd, &options, number, round, &json, tools.bench);
+    let all = |ssd: &String| {
+        (0..CHECKS.len())
+            .map(|number| one(ssd, number, 1))
+            .collect()
+    };
+    let mut by_ssd: Vec<Vec<Judged>> = ssds.iter().map(all).collect();
+    let mut round = 2;
+    while by_ssd.iter().flatten().all(Judged::passed) && (tools.another)(round) {
+        for checks in &mut by_ssd {
+            for (number, judged) in checks.iter_mut().enumerate() {
+                let again = one(&judged.ssd, number, round);
+                judged.rounds = round;
+                if !again.passed() {
+                    *judged = again;
+                }
+            }
+        }
+        round += 1;
     }
+    for (ssd, checks) in ssds.iter().zip(&mut by_ssd) {
+        let measured = checks.iter().find(|judged| judged.check == RATED);
+        let ours = measured.and_then(|judged| judged.iops);
+        checks.push(judge_rate(ssd, ours, tools.compare));
+    }
+    let checks: Vec<Judged> = by_ssd.into_iter().flatten().collect();
     Acceptance {
         schema: SCHEMA,
         experiment: "accept",
@@ -189,13 +243,33 @@ fn accept(
     }
 }
 
-/// Runs one experiment and looks at what it reports.
-fn judge(ssd: &str, options: &[&str], check: &Check, json: &Path, bench: Bench<'_>) -> Judged {
-    let words = check.bench.iter().copied().chain(["--ssd", ssd]);
+impl Judged {
+    fn passed(&self) -> bool {
+        self.verdict == Verdict::Passed
+    }
+}
+
+/// Runs the experiment of check `number`, with random choices that no other round makes, and looks at
+/// what it reports.
+fn judge(
+    ssd: &str,
+    options: &[&str],
+    number: usize,
+    round: u32,
+    json: &Path,
+    bench: Bench<'_>,
+) -> Judged {
+    let check = &CHECKS[number];
+    let seed = (round as usize - 1) * CHECKS.len() + number + 1;
+    let seed = seed.to_string();
+    let experiment = if round == 1 { check.bench } else { check.again };
+    let words = experiment.iter().copied();
+    let words = words.chain(["--seed", &seed, "--ssd", ssd]);
     let words: Vec<&str> = words.chain(options.iter().copied()).collect();
     let mut judged = Judged {
         ssd: ssd.to_owned(),
         check: check.name,
+        rounds: round,
         verdict: Verdict::Failed,
         detail: String::new(),
         iops: None,
@@ -256,6 +330,7 @@ fn judge_rate(ssd: &str, ours: Option<f64>, compare: &dyn Fn() -> Result<Compari
     Judged {
         ssd: ssd.to_owned(),
         check: "rate against fio",
+        rounds: 1,
         verdict,
         detail,
         iops: ours,
@@ -272,9 +347,13 @@ impl fmt::Display for Acceptance {
                 Verdict::Failed => "FAILED",
                 Verdict::Skipped => "skipped",
             };
+            let rounds = match judged.rounds {
+                1 => String::new(),
+                rounds => format!(" ({rounds} rounds)"),
+            };
             writeln!(
                 f,
-                "{verdict:8} {:22} {:24} {}",
+                "{verdict:8} {:22} {:24} {}{rounds}",
                 judged.ssd, judged.check, judged.detail
             )?;
         }

@@ -10,6 +10,16 @@ fn tried(
     ended: impl Fn(&str) -> (Option<i32>, Option<&'static str>),
     fio: impl Fn() -> Result<Comparison>,
 ) -> Acceptance {
+    tried_for(1, ssds, ended, fio)
+}
+
+/// The same for so many rounds.
+fn tried_for(
+    rounds: u32,
+    ssds: &[&str],
+    ended: impl Fn(&str) -> (Option<i32>, Option<&'static str>),
+    fio: impl Fn() -> Result<Comparison>,
+) -> Acceptance {
     let folder = tempfile::tempdir().unwrap();
     let bench = |words: &[OsString]| {
         let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
@@ -23,10 +33,16 @@ fn tried(
         ssd: ssds.iter().map(|&ssd| ssd.to_owned()).collect(),
         yes_destroy: (!ssds.is_empty()).then(|| "S1,S2".into()),
         runner: (!ssds.is_empty()).then(|| "threads".into()),
+        minutes: None,
         block_device: None,
         json: None,
     };
-    accept(&args, folder.path(), &bench, &fio)
+    let tools = Tools {
+        bench: &bench,
+        compare: &fio,
+        another: &|round| round <= rounds,
+    };
+    accept(&args, folder.path(), &tools)
 }
 
 fn skipped() -> Result<Comparison> {
@@ -70,7 +86,7 @@ fn every_ssd_is_tested_and_one_failure_is_enough() {
     };
     let acceptance = tried(&["vfio:S1", "vfio:S2"], wrong, skipped);
     assert!(!acceptance.accepted);
-    let passed_on = "bfs --ssd vfio:S1 --yes-destroy S1,S2 --runner threads";
+    let passed_on = "bfs --seed 3 --ssd vfio:S1 --yes-destroy S1,S2 --runner threads";
     assert!(acceptance.checks[2].command.ends_with(passed_on));
     let failed = acceptance.checks.iter();
     let failed: Vec<_> = failed
@@ -107,6 +123,52 @@ fn no_report_an_old_one_and_one_without_verification_are_failures() {
             [Verdict::Passed, Verdict::Failed]
         );
     }
+}
+
+#[test]
+fn rounds_go_on_over_other_data_until_one_fails() {
+    let lines = std::cell::RefCell::new(Vec::new());
+    let note = |line: &str| {
+        lines.borrow_mut().push(line.to_owned());
+        (Some(0), Some(GOOD))
+    };
+    let acceptance = tried_for(3, &["host"], note, skipped);
+    assert!(acceptance.accepted);
+    let lines = lines.into_inner();
+    assert_eq!(lines.len(), 3 * CHECKS.len());
+    let seed = |line: &String| {
+        line.split("--seed ")
+            .nth(1)
+            .unwrap()
+            .split(' ')
+            .next()
+            .map(str::to_owned)
+    };
+    assert_eq!(
+        lines.iter().map(seed).collect::<BTreeSet<_>>().len(),
+        lines.len()
+    );
+    let wide = |line: &&String| line.contains("--span 1G");
+    assert_eq!(lines.iter().filter(wide).count(), 2 * 4);
+    assert!(acceptance.to_string().contains("(3 rounds)"));
+
+    // Seed 9 is the fourth check of the second round.
+    let ended = |line: &str| {
+        (
+            Some(if line.contains("--seed 9 ") { 3 } else { 0 }),
+            Some(GOOD),
+        )
+    };
+    let acceptance = tried_for(5, &["host"], ended, skipped);
+    assert!(!acceptance.accepted);
+    let failed = &acceptance.checks[3];
+    assert_eq!((failed.verdict, failed.rounds), (Verdict::Failed, 2));
+    assert!(
+        failed.command.contains("--span 1G --seed 9"),
+        "{}",
+        failed.command
+    );
+    assert_eq!(acceptance.checks[0].rounds, 2);
 }
 
 #[test]
