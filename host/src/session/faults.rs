@@ -85,6 +85,20 @@ impl Session {
         Ok(sum)
     }
 
+    /// Rings the SQ doorbell of queue pair `index` (SSD × queues per SSD + queue) with `tail`, as a
+    /// kernel does that writes where it should not, on host threads.
+    #[cfg(test)]
+    pub(crate) fn ring(&self, index: usize, tail: u32) {
+        use warpstore_device::parts::simt::{Cell, NativeCell, Order, System};
+        let table = self.store.desc.queues as *const QueueDesc;
+        // SAFETY: as in `refused_completions`; tests know how many queue pairs they have.
+        let queue = unsafe { &*table.wrapping_add(index) };
+        let doorbell = queue.rings.sq_doorbell as *mut u32;
+        // SAFETY: what kernels ring is a word in this address space as long as the session lives.
+        let doorbell = unsafe { NativeCell::<u32, System>::new(doorbell) };
+        doorbell.store(tail, Order::Relaxed);
+    }
+
     fn needs_host_threads(&self, what: &str) -> Result<(), Error> {
         match self.runner {
             Runner::Threads(_) => Ok(()),

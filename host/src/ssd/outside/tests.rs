@@ -484,6 +484,41 @@ fn an_ssd_that_is_lost_leaves_the_others_what_was_not_flushed() {
 }
 
 #[test]
+fn a_doorbell_that_the_proxy_refuses_ends_the_launch_with_its_words() {
+    let mut rig = Rig::new(512, 1);
+    rig.config.doorbells = Doorbells::Proxy;
+    // What was not passed on is never completed.
+    rig.config.timeout = Duration::from_secs(1);
+    let session = rig.open().unwrap();
+    session.create_array("values", &[0u64; 64 * 64]).unwrap();
+    session.create_array("sums", &[0u64; 4096]).unwrap();
+    let differing = session.memory::<u64>(1).unwrap();
+    let args = (
+        session.array_mut("values").unwrap(),
+        session.array_mut("sums").unwrap(),
+        64,
+        1000,
+        1,
+        differing.atomics(),
+    );
+    // The second queue pair of the first SSD, whose ring has 64 entries.
+    session.ring(1, 64);
+    // The proxy looks at it before a kernel writes a tail of its own there.
+    thread::sleep(Duration::from_millis(100));
+    let launch = session.fill(&rw).unwrap();
+    let error = session.launch(&rw, launch, args).expect_err("it is cut");
+    assert!(matches!(error, Error::Doorbell(_)), "{error}");
+    let text = error.to_string();
+    let words = "the doorbell proxy refused SQ tail 64 of queue pair 1 with 64 entries";
+    assert!(text.contains(words), "{text}");
+    // Controllers end well all the same.
+    let _ = session.finish();
+    for model in &rig.models {
+        assert_eq!(model.read32(offset::CC) & 1, 0, "CC.EN");
+    }
+}
+
+#[test]
 fn what_only_emulated_ssds_do_is_refused() {
     let session = Rig::new(512, 1).open().unwrap();
     let refused = session.power_cut(None).unwrap_err().to_string();

@@ -29,8 +29,8 @@ fn destructive(setups: &[Setup], index: usize, line: &str) -> Command {
     command(setups, index, &line)
 }
 
-/// The experiments give right answers, over one namespace of each controller and the other, and what
-/// was not said to be lost is not written.
+/// The experiments give right answers, over one namespace of each controller and the other, doorbells
+/// passed on or rung in the BAR, and what was not said to be lost is not written.
 pub fn answers(setups: &[Setup]) {
     let verified = |command: &mut Command| {
         let (code, text) = run(command);
@@ -41,14 +41,18 @@ pub fn answers(setups: &[Setup]) {
     verified(&mut destructive(
         setups,
         1,
-        "rw --queues 1 --depth 4 --span 128K --ops 2048",
+        "rw --queues 1 --depth 4 --span 128K --ops 2048 --doorbells proxy",
     ));
     verified(&mut destructive(
         setups,
         1,
         "iops --queues 1 --block 4096 --span 1M --ops 1024",
     ));
-    verified(&mut destructive(setups, 0, "bfs --queues 1 --depth 64"));
+    verified(&mut destructive(
+        setups,
+        0,
+        "bfs --queues 1 --depth 64 --doorbells proxy",
+    ));
     let (code, text) = run(&mut command(
         setups,
         0,
