@@ -19,6 +19,7 @@ use driver_vfio::{
     QUEUE_PRIVATE_WORDS, QueueCells, QueueMemory,
 };
 use nvme_model::Serving;
+use warpstore_device::PAGE_BYTES;
 
 use crate::Error;
 use crate::buffer::Buffer;
@@ -218,8 +219,12 @@ pub(crate) fn bring_up(
     queues: u32,
 ) -> Result<Controller<Enabled>, Error> {
     let disabled = Controller::open(Arc::clone(backing), Deadlines::SSD)?;
+    // Before memory is aligned for them.
+    check_pages(backing.name(), disabled.page_bytes())?;
     let memory = QueueBuffers::new(allocate(disabled.admin_bytes() as usize)?)?;
     let driver = disabled.enable(Arc::new(memory), queues as u16)?;
+    // CAP may have changed with CC.
+    check_pages(backing.name(), driver.page_bytes())?;
     let granted = u32::from(driver.n_io_queues());
     if granted < queues {
         return Err(Error::Configuration(format!(
@@ -228,6 +233,17 @@ pub(crate) fn bring_up(
         )));
     }
     Ok(driver)
+}
+
+/// Refuses a controller whose CAP.MPSMIN asks for larger pages than those that kernels describe memory in.
+fn check_pages(name: &str, bytes: u64) -> Result<(), Error> {
+    if bytes == PAGE_BYTES {
+        return Ok(());
+    }
+    Err(Error::Configuration(format!(
+        "{name}: its memory pages have {bytes} bytes (CAP.MPSMIN), and kernels describe memory in pages \
+         of {PAGE_BYTES}; use another SSD"
+    )))
 }
 
 /// Memory of one queue pair that the CPU submits to.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use driver_vfio::{Access, Backing, Controller, Enabled};
-use warpstore_device::PAGE_BYTES;
 
 use super::{Medium, Opened, Ssd, bring_up};
 use crate::Error;
@@ -78,12 +77,6 @@ pub(super) fn ready(
         return refused(format!(
             "it moves at most {most} bytes by one command; use lines and block buffers that are not \
              larger"
-        ));
-    }
-    if driver.page_bytes() != PAGE_BYTES {
-        return refused(format!(
-            "its memory pages have {} bytes, and kernels describe memory in pages of {PAGE_BYTES}",
-            driver.page_bytes()
         ));
     }
     Ok(Ssd::new(driver, backing, &namespace, medium))

@@ -484,6 +484,21 @@ fn an_ssd_that_is_lost_leaves_the_others_what_was_not_flushed() {
 }
 
 #[test]
+fn a_controller_with_larger_pages_than_kernels_describe_is_refused() {
+    let rig = Rig::new(512, 1);
+    let opened = rig.open_by(|model| Lent::new(model, &Arc::default(), 1));
+    let Err(refused) = opened else {
+        panic!("it opened")
+    };
+    let refused = refused.to_string();
+    for part in ["model S1", "pages have 8192 bytes", "pages of 4096"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    let session = rig.open_by(|model| Lent::new(model, &Arc::default(), 0));
+    session.unwrap().finish().unwrap();
+}
+
+#[test]
 fn a_doorbell_that_the_proxy_refuses_ends_the_launch_with_its_words() {
     let mut rig = Rig::new(512, 1);
     rig.config.doorbells = Doorbells::Proxy;
