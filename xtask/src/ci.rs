@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::toolchain::Toolchain;
-use crate::{qemu, repo, setup};
+use crate::{fuzz, qemu, repo, setup};
 
 /// One thing that must be green.
 struct Step {
@@ -23,6 +23,7 @@ struct Step {
 enum Needs {
     Cargo,
     Tool(&'static str),
+    Cpp,
     Ptxas,
     Qemu,
 }
@@ -33,6 +34,7 @@ impl Needs {
         match self {
             Self::Cargo => None,
             Self::Tool(tool) => (!toolchain.has(tool)).then_some(tool),
+            Self::Cpp => (!fuzz::has_cpp()).then_some("C++ compiler (c++)"),
             Self::Ptxas => toolchain.ptxas.is_none().then_some("ptxas"),
             Self::Qemu => qemu::find().is_none().then_some("QEMU"),
         }
@@ -95,7 +97,7 @@ const STEPS: [Step; 13] = [
     Step {
         name: "test fuzz",
         cargo: &["xtask", "test", "fuzz", "10"],
-        needs: Needs::Cargo,
+        needs: Needs::Cpp,
     },
     Step {
         name: "bench",

@@ -64,7 +64,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn has_cpp() -> bool {
+/// Whether there is what libFuzzer is written for.
+pub fn has_cpp() -> bool {
     repo::stdout_of(repo::command("c++").arg("--version")).is_ok()
 }
 

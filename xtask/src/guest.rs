@@ -68,6 +68,8 @@ pub fn run(args: &[String]) -> Result<()> {
         "--test",
         "guest",
         "--",
+        // Elsewhere they are counted as ignored.
+        "--ignored",
     ]);
     repo::run(test.args(args).env("WARPSTORE_GUEST", &folder))
 }

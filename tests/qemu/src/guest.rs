@@ -48,14 +48,15 @@ pub struct Ended {
 }
 
 impl Guest {
-    /// What is needed, if it is there. Says aloud that a test is skipped if not.
-    pub fn find() -> Option<Self> {
-        let program = qemu::find()?;
-        let Some(folder) = env::var_os(FOLDER) else {
-            qemu::say_skipped("`cargo xtask test qemu` boots guests");
-            return None;
-        };
-        Some(Self {
+    /// What is needed.
+    ///
+    /// # Errors
+    /// It is not there: `cargo xtask test qemu` makes it ready.
+    pub fn find() -> io::Result<Self> {
+        let missing = || io::Error::other("`cargo xtask test qemu` boots guests");
+        let program = qemu::find().ok_or_else(missing)?;
+        let folder = env::var_os(FOLDER).ok_or_else(missing)?;
+        Ok(Self {
             program,
             folder: folder.into(),
         })

@@ -41,7 +41,7 @@ pub fn find() -> Option<PathBuf> {
 }
 
 /// Says, past the capture of the test harness, why a test is skipped.
-pub(crate) fn say_skipped(why: &str) {
+fn say_skipped(why: &str) {
     use io::Write;
     // If nobody listens, nobody is told.
     let _ = io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
