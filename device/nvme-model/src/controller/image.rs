@@ -78,7 +78,7 @@ impl Controller {
     }
 
     /// A copy of the image, to be served from another place: the words to put there, at a
-    /// 128-byte aligned address that [`Image::new`] is then given.
+    /// 128-byte aligned address that [`Image::new`](crate::Image::new) is then given.
     ///
     /// Take it when queues and DMA ranges are set up; changes made here later do not reach the
     /// copy. Stop serving the copy before queues are deleted or the controller is reset, and give
