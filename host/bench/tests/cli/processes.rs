@@ -77,11 +77,11 @@ fn served(folder: &Folder, options: &str) -> Background {
     server
 }
 
-/// A run that lasts until it is ended, on those SSDs; kernels of it have begun. No test waits for its
-/// deadlines.
-fn endless(folder: &Folder) -> Background {
-    let line = "rw --ssd socket:ssd --ops 100000000 --timeout 600";
-    let mut run = Background::start(folder, line, "said");
+/// A run that lasts until it is ended, on those SSDs; kernels of it have begun. Its accesses have so many
+/// seconds.
+fn endless(folder: &Folder, timeout: u32) -> Background {
+    let line = format!("rw --ssd socket:ssd --ops 100000000 --timeout {timeout}");
+    let mut run = Background::start(folder, &line, "said");
     // The arrays are on the SSD once it has been written for a while.
     run.wait_for("the run", |run| read(&run.said).contains("rw"));
     sleep(Duration::from_millis(300));
@@ -183,7 +183,7 @@ fn a_run_that_is_killed_leaves_the_ssds_to_the_next() {
     let folder = Folder::with_graph();
     let mut server = served(&folder, "");
     for _ in 0..2 {
-        endless(&folder).kill();
+        endless(&folder, 600).kill();
         let bfs = folder.result("bfs --graph g.el --ssd socket:ssd");
         assert_eq!(bfs["reached"], 4);
     }
@@ -194,7 +194,7 @@ fn a_run_that_is_killed_leaves_the_ssds_to_the_next() {
 fn a_process_that_is_killed_ends_the_run_with_its_reason() {
     let folder = Folder::new();
     let mut server = served(&folder, "");
-    let run = endless(&folder);
+    let run = endless(&folder, 600);
     server.kill();
     let (status, said) = run.end();
     assert_eq!(status, Some(1), "{said}");
@@ -209,7 +209,7 @@ fn a_process_that_is_killed_ends_the_run_with_its_reason() {
 fn a_process_that_stands_still_ends_the_run_with_its_reason() {
     let folder = Folder::new();
     let server = served(&folder, "");
-    let run = endless(&folder);
+    let run = endless(&folder, 5);
     let stop = Command::new("kill")
         .args(["-STOP", &server.child.id().to_string()])
         .status();
