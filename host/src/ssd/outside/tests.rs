@@ -1,16 +1,13 @@
 //! Sessions over controllers that are reached by registers and commands alone, as real ones are: the
 //! emulated one plays them.
 
+mod lent;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use driver_vfio::{BackingError, BarOffset, DmaRegion, Iova, Registers};
 use nvme_model::{Faults, Media, Namespace, Profile, Serving};
 use warpstore_device::parts::nvme_queue::Protocol;
-use warpstore_device::parts::nvme_wire::regs::{Cap, offset};
-use warpstore_device::parts::simt::{NativeCell, System};
 use warpstore_device::{CacheMode, Layout};
 use warpstore_kernels::rw::{Run, Step, rw, value};
 
@@ -129,6 +126,21 @@ fn addends(run: &Run, steps: u32) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
+/// Runs `rw` over the session's arrays. Returns how many values it found wrong.
+fn change(session: &Session, run: &Run, steps: u32) -> Result<u64, Error> {
+    let differing = session.memory::<u64>(1)?;
+    let args = (
+        session.array_mut("values")?,
+        session.array_mut("sums")?,
+        run.values_each,
+        steps,
+        run.seed,
+        differing.atomics(),
+    );
+    session.launch(&rw, session.fill(&rw)?, args)?;
+    Ok(differing.to_vec()?[0])
+}
+
 #[test]
 fn arrays_are_put_changed_and_read_back_by_commands() {
     for (lba_bytes, layout) in [(512, Layout::Stripe), (4096, Layout::Stripe)] {
@@ -148,18 +160,8 @@ fn arrays_are_put_changed_and_read_back_by_commands() {
         session.create_array("values", &values).unwrap();
         session.create_array("sums", &sums).unwrap();
         assert_eq!(session.stored::<u64>("values").unwrap(), values);
-        let differing = session.memory::<u64>(1).unwrap();
-        let (steps, launch) = (40, session.fill(&rw).unwrap());
-        let args = (
-            session.array_mut("values").unwrap(),
-            session.array_mut("sums").unwrap(),
-            run.values_each,
-            steps,
-            run.seed,
-            differing.atomics(),
-        );
-        session.launch(&rw, launch, args).unwrap();
-        assert_eq!(differing.to_vec().unwrap(), [0]);
+        let steps = 40;
+        assert_eq!(change(&session, &run, steps).unwrap(), 0);
         assert_eq!(session.counts().unwrap(), None, "nobody counts");
         session.finish().unwrap();
 
@@ -275,259 +277,6 @@ fn what_cannot_be_is_refused_by_name() {
     coarse.config.line_bytes = 512;
     coarse.config.stripe_bytes = 512;
     assert!(coarse.refusal().contains("a line of 512 bytes must hold"));
-}
-
-/// A backing that whoever lent it wants back, once that was said, and with memory pages of its own.
-struct Lent {
-    model: driver_vfio::Model,
-    wanted: Arc<AtomicBool>,
-    /// CAP.MPSMIN.
-    mpsmin: u8,
-}
-
-impl Lent {
-    fn new(model: Arc<nvme_model::Controller>, wanted: &Arc<AtomicBool>, mpsmin: u8) -> Arc<Self> {
-        Arc::new(Self {
-            model: driver_vfio::Model::new(model),
-            wanted: Arc::clone(wanted),
-            mpsmin,
-        })
-    }
-}
-
-impl Registers for Lent {
-    fn read32(&self, at: BarOffset) -> u32 {
-        self.model.read32(at)
-    }
-    fn read64(&self, at: BarOffset) -> u64 {
-        let value = self.model.read64(at);
-        if at == BarOffset(offset::CAP) && value != u64::MAX {
-            return Cap::from_bits(value).with_mpsmin(self.mpsmin).into_bits();
-        }
-        value
-    }
-    fn write32(&self, at: BarOffset, value: u32) {
-        self.model.write32(at, value);
-    }
-    fn write64(&self, at: BarOffset, value: u64) {
-        self.model.write64(at, value);
-    }
-}
-
-impl Backing for Lent {
-    fn name(&self) -> &str {
-        self.model.name()
-    }
-    fn doorbell(&self, at: BarOffset) -> Result<NativeCell<u32, System>, BackingError> {
-        self.model.doorbell(at)
-    }
-    fn map_dma(&self, region: DmaRegion) -> Result<Iova, BackingError> {
-        self.model.map_dma(region)
-    }
-    fn unmap_dma(&self, iova: Iova, len: u64) -> Result<(), BackingError> {
-        self.model.unmap_dma(iova, len)
-    }
-    fn is_wanted_back(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
-    }
-    fn reset(&self) -> Result<(), BackingError> {
-        self.model.reset()
-    }
-}
-
-#[test]
-fn an_ssd_that_is_wanted_back_ends_the_kernel_that_uses_it() {
-    let rig = Rig::new(512, 1);
-    let wanted = Arc::new(AtomicBool::new(false));
-    let session = rig.open_by(|model| Lent::new(model, &wanted, 0)).unwrap();
-    session.create_array("values", &[0u64; 64 * 64]).unwrap();
-    session.create_array("sums", &[0u64; 4096]).unwrap();
-    let differing = session.memory::<u64>(1).unwrap();
-    let args = (
-        session.array_mut("values").unwrap(),
-        session.array_mut("sums").unwrap(),
-        64,
-        // For longer than any test waits.
-        u32::MAX,
-        1,
-        differing.atomics(),
-    );
-    let launch = session.fill(&rw).unwrap();
-    let error = thread::scope(|scope| {
-        let running = scope.spawn(|| session.launch(&rw, launch, args));
-        thread::sleep(Duration::from_millis(100));
-        assert!(!running.is_finished());
-        wanted.store(true, Ordering::Relaxed);
-        running.join().unwrap().expect_err("it was ended")
-    });
-    assert!(
-        matches!(&error, Error::Recalled { ssd } if ssd == "model S1"),
-        "{error}"
-    );
-    // Accesses that were ended may have taken their queues along, so this may be an error. The
-    // controllers end all the same.
-    let _ = session.finish();
-    for model in &rig.models {
-        let cc = model.read32(offset::CC);
-        assert_eq!(cc & 1, 0, "CC.EN");
-    }
-}
-
-#[test]
-fn an_ssd_that_is_wanted_back_gets_what_was_not_flushed() {
-    let mut rig = Rig::new(512, 1);
-    let wanted = Arc::new(AtomicBool::new(false));
-    let session = rig.open_by(|model| Lent::new(model, &wanted, 0)).unwrap();
-    let run = Run {
-        lanes: LANES.into(),
-        values_each: 8,
-        sums: 100,
-        seed: 3,
-    };
-    let values: Vec<u64> = (0..run.lanes * run.values_each)
-        .map(|index| value(index, 0))
-        .collect();
-    session.create_array("values", &values).unwrap();
-    session.create_array("sums", &[0u64; 100]).unwrap();
-    let differing = session.memory::<u64>(1).unwrap();
-    let args = (
-        session.array_mut("values").unwrap(),
-        session.array_mut("sums").unwrap(),
-        run.values_each,
-        20,
-        run.seed,
-        differing.atomics(),
-    );
-    let launch = session.fill(&rw).unwrap();
-    session.launch(&rw, launch, args).unwrap();
-    wanted.store(true, Ordering::Relaxed);
-    thread::sleep(Duration::from_millis(100));
-    session.finish().unwrap();
-
-    rig.vfio().destroy.clear();
-    let again = rig.open().unwrap();
-    again
-        .existing_array::<u64>("values", values.len() as u64)
-        .unwrap();
-    again.existing_array::<u64>("sums", run.sums).unwrap();
-    let found: u64 = again.stored::<u64>("sums").unwrap().iter().sum();
-    let expected: u64 = addends(&run, 20).map(|(_, addend)| addend).sum();
-    assert_eq!(found, expected);
-    again.finish().unwrap();
-}
-
-#[test]
-fn an_ssd_that_is_lost_leaves_the_others_what_was_not_flushed() {
-    const ELEMENTS: u64 = 4 * 1024;
-    let mut rig = Rig::new(512, 1);
-    rig.config.cache_lines = 64;
-    // Nobody waits for the SSD that is gone, when the other is flushed.
-    rig.config.timeout = Duration::from_secs(3600);
-    let session = rig.open().unwrap();
-    session.create_array("values", &[0u64; 64]).unwrap();
-    session
-        .create_array("sums", &[0u64; ELEMENTS as usize])
-        .unwrap();
-    let run = Run {
-        lanes: LANES.into(),
-        values_each: 1,
-        sums: ELEMENTS,
-        seed: 3,
-    };
-    let differing = session.memory::<u64>(1).unwrap();
-    let args = (
-        session.array_mut("values").unwrap(),
-        session.array_mut("sums").unwrap(),
-        run.values_each,
-        50,
-        run.seed,
-        differing.atomics(),
-    );
-    let launch = session.fill(&rw).unwrap();
-    session.launch(&rw, launch, args).unwrap();
-    rig.models[0].power_cut(None);
-    let begin = std::time::Instant::now();
-    while !session.is_halted() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "nobody noticed");
-        thread::sleep(Duration::from_millis(1));
-    }
-    let (told, ended) = std::sync::mpsc::channel();
-    thread::spawn(move || told.send(session.finish()));
-    let ended = ended.recv_timeout(Duration::from_secs(30));
-    ended
-        .expect("somebody waits for it")
-        .expect_err("it is gone");
-
-    // Another in its place.
-    rig.models[0] = Rig::new(512, 1).models.remove(0);
-    rig.vfio().destroy.clear();
-    let again = rig.open().unwrap();
-    again.existing_array::<u64>("values", 64).unwrap();
-    again.existing_array::<u64>("sums", ELEMENTS).unwrap();
-    let found = again.stored::<u64>("sums").unwrap();
-    let mut expected = vec![0; ELEMENTS as usize];
-    for (index, addend) in addends(&run, 50) {
-        expected[index as usize] += addend;
-    }
-    // Lines of 512 words, of which the other array has the first; two are a stripe unit.
-    let of_second = |index: &usize| (index / 512).div_ceil(2) % 2 == 1;
-    let (mut same, mut sum) = (true, 0);
-    for index in (0..ELEMENTS as usize).filter(of_second) {
-        same &= found[index] == expected[index];
-        sum += expected[index];
-    }
-    assert!(same && sum > 0, "a line of the other SSD is not on it");
-    again.finish().unwrap();
-}
-
-#[test]
-fn a_controller_with_larger_pages_than_kernels_describe_is_refused() {
-    let rig = Rig::new(512, 1);
-    let opened = rig.open_by(|model| Lent::new(model, &Arc::default(), 1));
-    let Err(refused) = opened else {
-        panic!("it opened")
-    };
-    let refused = refused.to_string();
-    for part in ["model S1", "pages have 8192 bytes", "pages of 4096"] {
-        assert!(refused.contains(part), "{refused}");
-    }
-    let session = rig.open_by(|model| Lent::new(model, &Arc::default(), 0));
-    session.unwrap().finish().unwrap();
-}
-
-#[test]
-fn a_doorbell_that_the_proxy_refuses_ends_the_launch_with_its_words() {
-    let mut rig = Rig::new(512, 1);
-    rig.config.doorbells = Doorbells::Proxy;
-    // What was not passed on is never completed.
-    rig.config.timeout = Duration::from_secs(1);
-    let session = rig.open().unwrap();
-    session.create_array("values", &[0u64; 64 * 64]).unwrap();
-    session.create_array("sums", &[0u64; 4096]).unwrap();
-    let differing = session.memory::<u64>(1).unwrap();
-    let args = (
-        session.array_mut("values").unwrap(),
-        session.array_mut("sums").unwrap(),
-        64,
-        1000,
-        1,
-        differing.atomics(),
-    );
-    // The second queue pair of the first SSD, whose ring has 64 entries.
-    session.ring(1, 64);
-    // The proxy looks at it before a kernel writes a tail of its own there.
-    thread::sleep(Duration::from_millis(100));
-    let launch = session.fill(&rw).unwrap();
-    let error = session.launch(&rw, launch, args).expect_err("it is cut");
-    assert!(matches!(error, Error::Doorbell(_)), "{error}");
-    let text = error.to_string();
-    let words = "the doorbell proxy refused SQ tail 64 of queue pair 1 with 64 entries";
-    assert!(text.contains(words), "{text}");
-    // Controllers end well all the same.
-    let _ = session.finish();
-    for model in &rig.models {
-        assert_eq!(model.read32(offset::CC) & 1, 0, "CC.EN");
-    }
 }
 
 #[test]
