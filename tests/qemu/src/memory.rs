@@ -190,13 +190,17 @@ impl Submitter {
     /// # Panics
     /// If the queue does not take it.
     pub fn submit(&self, command: Sqe) {
-        let patience = Patience {
+        self.queue
+            .submit(Solo, command, 0, &Ignored, &self.patience())
+            .expect("the queue takes commands");
+    }
+
+    /// [`LIMIT_NS`] from now on.
+    fn patience(&self) -> Patience<Native> {
+        Patience {
             deadline_ns: Native::now_ns() + LIMIT_NS,
             abort: doorbell(&self.abort),
-        };
-        self.queue
-            .submit(Solo, command, 0, &Ignored, &patience)
-            .expect("the queue takes commands");
+        }
     }
 
     /// Submits all commands, as many at a time as the queue takes, and waits for all.
@@ -205,15 +209,12 @@ impl Submitter {
     /// If a command does not complete in time, or the queue saw a faulty completion.
     pub fn run_all(&self, commands: &[Sqe]) -> Vec<Status> {
         let done = Done(commands.iter().map(|_| OnceCell::new()).collect());
-        let patience = Patience {
-            deadline_ns: Native::now_ns() + LIMIT_NS,
-            abort: doorbell(&self.abort),
-        };
         for (tag, command) in commands.iter().enumerate() {
             self.queue
-                .submit(Solo, *command, tag as u64, &done, &patience)
+                .submit(Solo, *command, tag as u64, &done, &self.patience())
                 .expect("the queue takes commands");
         }
+        let patience = self.patience();
         let mut attempt = 0;
         while done.0.iter().any(|status| status.get().is_none()) {
             assert_eq!(patience.exhausted(), None, "no completion");
