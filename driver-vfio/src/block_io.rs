@@ -15,17 +15,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use nvme_queue::{Completion, Finish};
-use nvme_wire::Sqe;
-use nvme_wire::regs::doorbell_offset;
 use nvme_wire::sqe::IoOpcode;
-use warpstore_simt::{Cell, Cells, NativeCells, Order, System};
+use nvme_wire::{Cqe, Sqe};
+use warpstore_simt::{Cell, Cells, NativeCell, NativeCells, Order, System};
 
-use crate::backing::{BarOffset, DmaRegion};
+use crate::backing::DmaRegion;
 use crate::controller::{Controller, Enabled};
 use crate::cpu_queue::{CpuQueue, MAX_ENTRIES, QUEUE_PRIVATE_WORDS, RING_PAGES, Stopped};
 use crate::error::{BlockRange, Error};
 use crate::memory::{Mapped, QueueMemory};
 use crate::namespace::Namespace;
+use crate::proxy::Line;
 use crate::queue_pair::{QueuePairRequest, Ring};
 
 /// Commands in flight, each with data and a PRP list of its own: a slot.
@@ -126,10 +126,15 @@ impl<C: BorrowMut<Controller<Enabled>>> BlockIo<C> {
             cq: ring(1),
         })?;
         let watch = enabled.watch.clone();
-        let dstrd = enabled.cap().dstrd();
-        let doorbell = |is_cq| watch.doorbell(BarOffset(doorbell_offset(qid, is_cq, dstrd)));
-        let doorbells = [doorbell(false)?, doorbell(true)?];
-        let queue = CpuQueue::new(watch, memory, page_bytes, qid, entries, doorbells);
+        let doorbells = enabled.doorbells(qid)?;
+        let queue = if doorbells.iter().all(|doorbell| doorbell.shadow.is_none()) {
+            let registers = doorbells.map(|doorbell| doorbell.register);
+            CpuQueue::new(watch, memory, page_bytes, qid, entries, registers)
+        } else {
+            let near = near_doorbells(&memory, page_bytes);
+            let line = Line::new(near, doorbells, entries.into());
+            CpuQueue::new(watch, memory, page_bytes, qid, entries, near).passed_on_by(line)
+        };
         write_lists(&queue, page_bytes);
         Ok(Self {
             open: Some(Open { queue, controller }),
@@ -390,6 +395,20 @@ impl<C: BorrowMut<Controller<Enabled>>> Drop for BlockIo<C> {
         // Nobody is left to tell; `end` has kept the memory out of use.
         let _ = self.end();
     }
+}
+
+/// Words to ring in where the doorbells are passed on: at the end of the CQ's page, of which the ring
+/// takes a part only.
+fn near_doorbells(memory: &Mapped, page_bytes: u64) -> [NativeCell<u32, System>; 2] {
+    const {
+        assert!(
+            (MAX_ENTRIES as usize) << Cqe::SIZE_LOG2 < 4096,
+            "the ring leaves room in the smallest page"
+        )
+    };
+    let last = RING_PAGES * page_bytes / 8 - 1;
+    let words = memory.cells().shared.part(last, 1).halves();
+    [words.at(0), words.at(1)]
 }
 
 /// Writes every slot's PRP list: its pages but the first.

@@ -27,6 +27,7 @@ use crate::error::{Error, Step};
 use crate::live::{Live, ready_limit, stop};
 use crate::memory::{Mapped, QueueMemory};
 use crate::namespace::{ControllerInfo, page_bytes};
+use crate::shadow::{self, Shadows};
 use crate::watch::{Deadlines, Watch};
 
 /// Largest CAP.MPSMIN that is supported: pages of 64 KiB.
@@ -44,6 +45,8 @@ pub struct Enabled {
     pub(crate) n_io_queues: u16,
     /// Identifiers of the queue pairs that exist.
     pub(crate) pairs: Vec<u16>,
+    /// Doorbells in memory, if the controller takes them from there.
+    pub(crate) shadows: Option<Shadows>,
 }
 
 /// One NVMe controller, owned by one thread.
@@ -74,6 +77,12 @@ impl<State> Controller<State> {
     /// needs.
     pub fn admin_bytes(&self) -> u64 {
         AdminQueue::shared_bytes(self.page_bytes())
+    }
+
+    /// Bytes of [`QueueCells::shared`](crate::QueueCells::shared) that
+    /// [`Controller::use_shadow_doorbells`] needs.
+    pub fn shadow_bytes(&self) -> u64 {
+        shadow::shared_bytes(self.page_bytes())
     }
 
     /// Most entries of an I/O queue: MQES + 1, or fewer if rings do not get so large.
@@ -144,6 +153,7 @@ impl Controller<Disabled> {
             awupf_z,
             n_io_queues,
             pairs: Vec::new(),
+            shadows: None,
         };
         Ok(Controller {
             watch: self.watch,

@@ -1,5 +1,6 @@
 //! A queue pair that the driver itself submits to: the admin queue, and that of block I/O.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use nvme_queue::{EMPTY, FAULT_WORDS, Finish, Patience, Queue, Shape, Words};
@@ -9,6 +10,7 @@ use warpstore_simt::{Cell, Cells, Native, NativeCell, Order, Platform, Solo, Sys
 
 use crate::error::{Error, Step};
 use crate::memory::{Mapped, QueueCells};
+use crate::proxy::Line;
 use crate::watch::Watch;
 
 /// Most entries of either ring: so few that each ring fits in the smallest page.
@@ -32,6 +34,8 @@ pub(crate) struct CpuQueue {
     watch: Watch,
     queue: Queue<Native>,
     memory: Mapped,
+    /// Passes doorbells on, if the queue rings in memory.
+    line: Option<RefCell<Line>>,
 }
 
 /// Why a wait for completions ended without them. The queue is dead.
@@ -65,6 +69,21 @@ impl CpuQueue {
             queue: Queue::new(words, shape, id),
             watch,
             memory,
+            line: None,
+        }
+    }
+
+    /// The queue, whose doorbells in memory `line` passes on.
+    pub(crate) fn passed_on_by(mut self, line: Line) -> Self {
+        self.line = Some(RefCell::new(line));
+        self
+    }
+
+    fn pass_on(&self) {
+        let Some(line) = &self.line else { return };
+        // A CQ head beyond what was submitted: the controller completes what nobody sent.
+        if line.borrow_mut().pass_on().is_err() {
+            self.queue.kill();
         }
     }
 
@@ -94,6 +113,7 @@ impl CpuQueue {
         let begin = Instant::now();
         let patience = self.patience();
         let submitted = self.queue.submit(Solo, command, tag, done, &patience);
+        self.pass_on();
         submitted.map_err(|_| self.stopped(begin))
     }
 
@@ -111,6 +131,7 @@ impl CpuQueue {
             // Before the look at the ring, so that what is there when time is up still counts.
             let exhausted = patience.exhausted().is_some();
             self.queue.drain(Solo, done);
+            self.pass_on();
             if enough(done) {
                 return Ok(());
             }

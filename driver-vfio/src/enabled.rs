@@ -1,5 +1,6 @@
 //! What an enabled controller does: namespaces, I/O queue pairs, shutdown.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use nvme_queue::RingAddresses;
@@ -7,12 +8,15 @@ use nvme_wire::admin::Cns;
 use nvme_wire::identify::{IdentifyNamespace, NamespaceList};
 use nvme_wire::regs::{Cc, Csts, doorbell_offset, offset};
 use nvme_wire::{Sqe, Status};
+use warpstore_simt::Native;
 
 use crate::backing::BarOffset;
 use crate::controller::{Controller, Disabled, Enabled};
 use crate::error::{Error, Step};
+use crate::memory::{Mapped, QueueMemory};
 use crate::namespace::{self, ControllerInfo, Namespace};
 use crate::queue_pair::{QueuePair, QueuePairRequest};
+use crate::shadow::{Doorbell, Shadows};
 use crate::watch::Watch;
 
 /// Namespaces that are listed, if a controller cannot list them itself and says that it has more.
@@ -91,6 +95,35 @@ impl Controller<Enabled> {
         }
     }
 
+    /// Asks the controller to take the doorbells of I/O queues from `memory`, where it offers that and
+    /// its pages have room for them; false if not. From then on registers alone do not ring: only
+    /// block I/O and a [`Proxy`](crate::Proxy) may ring, so this is not for submitters of their own.
+    ///
+    /// # Errors
+    /// `Memory` if `memory` is smaller than [`Controller::shadow_bytes`] or not aligned; else as for
+    /// every admin command.
+    ///
+    /// # Panics
+    /// If there is an I/O queue already.
+    pub fn use_shadow_doorbells(&mut self, memory: Arc<dyn QueueMemory>) -> Result<bool, Error> {
+        assert!(self.state.pairs.is_empty(), "doorbells come before queues");
+        let (page, dstrd) = (self.page_bytes(), self.cap.dstrd());
+        let queues = self.n_io_queues();
+        if !self.state.info.shadow_doorbells || !Shadows::have_room(page, dstrd, queues) {
+            return Ok(false);
+        }
+        let backing = &self.watch.backing;
+        let memory = Mapped::zeroed(backing, memory, self.shadow_bytes(), 0, page)?;
+        let [values, events] = Shadows::iovas(&memory, page);
+        let shadows = Shadows::new(&memory, page, dstrd);
+        // The controller may use the pages from now on, whatever it answers.
+        self.state.live.retain(memory);
+        let command = Sqe::doorbell_buffer_config(values.0, events.0);
+        self.state.live.admin().run(command)?;
+        self.state.shadows = Some(shadows);
+        Ok(true)
+    }
+
     /// The highest identifier that no queue pair has.
     pub(crate) fn free_queue_id(&self) -> Result<u16, Error> {
         let granted = self.n_io_queues();
@@ -102,6 +135,20 @@ impl Controller<Enabled> {
                 controller: self.watch.name(),
                 granted,
             })
+    }
+
+    /// The doorbells of a queue pair: SQ tail, CQ head.
+    pub(crate) fn doorbells(&self, qid: u16) -> Result<[Doorbell<Native>; 2], Error> {
+        let shadows = self.state.shadows.as_ref();
+        let shadows = shadows.map(|shadows| shadows.cells(qid));
+        let doorbell = |is_cq| {
+            let at = BarOffset(doorbell_offset(qid, is_cq, self.cap.dstrd()));
+            Ok(Doorbell {
+                register: self.watch.doorbell(at)?,
+                shadow: shadows.map(|cells| cells[usize::from(is_cq)]),
+            })
+        };
+        Ok([doorbell(false)?, doorbell(true)?])
     }
 
     /// Creates the completion queue, then the submission queue; neither is left if one fails.
@@ -125,18 +172,19 @@ impl Controller<Enabled> {
                 most,
             });
         }
-        let doorbell = |is_cq| {
-            let at = BarOffset(doorbell_offset(qid, is_cq, self.cap.dstrd()));
-            self.watch
-                .doorbell(at)
-                .map(|doorbell| doorbell.address() as u64)
-        };
+        let [sq_doorbell, cq_doorbell] = self
+            .doorbells(qid)?
+            .map(|doorbell| doorbell.register.address() as u64);
         let rings = RingAddresses {
             sq: sq.address,
             cq: cq.address,
-            sq_doorbell: doorbell(false)?,
-            cq_doorbell: doorbell(true)?,
+            sq_doorbell,
+            cq_doorbell,
         };
+        let shadows = self.state.shadows.as_ref().map(|shadows| {
+            shadows.clear(qid);
+            shadows.of(qid)
+        });
         let qsize_z = (entries - 1) as u16;
         let admin = self.state.live.admin();
         admin.run(Sqe::create_io_cq(qid, qsize_z, cq.iova.0))?;
@@ -150,6 +198,7 @@ impl Controller<Enabled> {
             qid,
             entries,
             rings,
+            shadows,
         })
     }
 

@@ -27,8 +27,8 @@ pub struct ControllerInfo {
     pub n_namespaces: u32,
     /// How long the controller may take to shut down, microseconds; 0 if it does not say.
     pub shutdown_us: u32,
-    /// True if the controller, a virtual one, would also take doorbells from memory. The driver
-    /// leaves that off: submitters ring registers.
+    /// True if the controller, a virtual one, would also take doorbells from memory, if it is asked to
+    /// ([`Controller::use_shadow_doorbells`](crate::Controller::use_shadow_doorbells)).
     pub shadow_doorbells: bool,
 }
 

@@ -22,9 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use nvme_queue::RingAddresses;
 use warpstore_simt::{Cell, Cells, Native, NativeCell, NativeCells, Order, Platform, System};
 
 use crate::queue_pair::QueuePair;
+use crate::shadow::{Doorbell, Shadow, distance};
 
 /// Words between two doorbells of the page: each has a cache line of its own.
 const STRIDE: u64 = 32;
@@ -86,6 +88,7 @@ impl Proxy {
             let mut pair = *pair;
             pair.rings.sq_doorbell = address(2 * index);
             pair.rings.cq_doorbell = address(2 * index + 1);
+            pair.shadows = None;
             pair
         };
         (0..).zip(pairs).map(stand_in).collect()
@@ -100,17 +103,11 @@ impl Proxy {
     /// As [`Proxy::stand_in`].
     ///
     /// # Safety
-    /// The page and the doorbells of the pairs stay until this is dropped.
+    /// The page and the doorbells of the pairs, in memory and registers, stay until this is dropped.
     pub unsafe fn start(pairs: &[QueuePair], page: NativeCells<u32, System>) -> io::Result<Self> {
         let near = Self::stand_in(pairs, page);
-        let doorbells = |pair: &QueuePair| {
-            [pair.rings.sq_doorbell, pair.rings.cq_doorbell].map(|address| {
-                let word = with_exposed_provenance_mut(address as usize);
-                // SAFETY: a word of the page, or a doorbell of a pair; the caller vouches for both.
-                unsafe { NativeCell::new(word) }
-            })
-        };
-        let line = |(near, pair)| Line::new(doorbells(near), doorbells(pair), pair.entries);
+        // SAFETY: words of the page, and of the pairs; the caller vouches for both.
+        let line = |(near, pair)| unsafe { Line::between(near, pair) };
         let lines: Vec<Line> = near.iter().zip(pairs).map(line).collect();
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
@@ -171,9 +168,9 @@ fn run(mut lines: Vec<Line>, shared: &Shared) {
 }
 
 /// The way of one queue pair's doorbells.
-struct Line {
+pub(crate) struct Line {
     from: [NativeCell<u32, System>; 2],
-    to: [NativeCell<u32, System>; 2],
+    to: [Doorbell<Native>; 2],
     entries: u32,
     /// SQ tail and CQ head that were passed on last.
     tail: u32,
@@ -185,9 +182,41 @@ struct Line {
 }
 
 impl Line {
-    fn new(
+    /// From the doorbells of `near` to those of `pair`.
+    ///
+    /// # Safety
+    /// Those of both, in memory and registers, stay as long as this.
+    pub(crate) unsafe fn between(near: &QueuePair, pair: &QueuePair) -> Self {
+        let cell = |address: u64| {
+            let word = with_exposed_provenance_mut(address as usize);
+            // SAFETY: a doorbell of one of them; the caller vouches for both.
+            unsafe { NativeCell::new(word) }
+        };
+        let registers = |pair: &QueuePair| {
+            let RingAddresses {
+                sq_doorbell,
+                cq_doorbell,
+                ..
+            } = pair.rings;
+            [sq_doorbell, cq_doorbell].map(cell)
+        };
+        let shadow = |index: usize| {
+            let Shadow { value, event } = pair.shadows?[index];
+            Some([cell(value), cell(event)])
+        };
+        let [sq, cq] = registers(pair);
+        let doorbell = |register, index| Doorbell {
+            register,
+            shadow: shadow(index),
+        };
+        let to = [doorbell(sq, 0), doorbell(cq, 1)];
+        Self::new(registers(near), to, pair.entries)
+    }
+
+    /// From the first doorbells to the second, SQ tail and CQ head each, of rings that nobody has used.
+    pub(crate) fn new(
         from: [NativeCell<u32, System>; 2],
-        to: [NativeCell<u32, System>; 2],
+        to: [Doorbell<Native>; 2],
         entries: u32,
     ) -> Self {
         Self {
@@ -203,7 +232,7 @@ impl Line {
 
     /// Passes on what has been rung since the last time; whether there was anything. Else which
     /// doorbell was refused (true: the CQ head), and its value.
-    fn pass_on(&mut self) -> Result<bool, (bool, u32)> {
+    pub(crate) fn pass_on(&mut self) -> Result<bool, (bool, u32)> {
         if self.is_cut {
             return Ok(false);
         }
@@ -213,36 +242,31 @@ impl Line {
         let head = self.from[1].load(Order::Acquire);
         let worked = (tail, head) != (self.tail, self.head);
         if head != self.head {
-            let step = self.distance(self.head, head);
+            let step = distance(self.head, head, self.entries);
             if head >= self.entries || step > self.ahead {
                 return Err((true, head));
             }
             self.ahead -= step;
+            self.ring(1, self.head, head);
             self.head = head;
-            Self::ring(self.to[1], head);
         }
         if tail != self.tail {
-            let step = self.distance(self.tail, tail);
+            let step = distance(self.tail, tail, self.entries);
             // [DB-1] One entry of a ring stays empty.
             if tail >= self.entries || self.ahead + step > self.entries - 1 {
                 return Err((false, tail));
             }
             self.ahead += step;
+            self.ring(0, self.tail, tail);
             self.tail = tail;
-            Self::ring(self.to[0], tail);
         }
         Ok(worked)
     }
 
-    fn ring(doorbell: NativeCell<u32, System>, value: u32) {
+    fn ring(&self, doorbell: usize, from: u32, to: u32) {
         // Ordering: [DB-1] as for a submitter ([SQ-3]).
         Native::fence::<System>(Order::AcqRel);
-        Native::ring(doorbell, value);
-    }
-
-    /// Entries from `from` up to `to`, forward.
-    fn distance(&self, from: u32, to: u32) -> u32 {
-        to.wrapping_sub(from).wrapping_add(self.entries) % self.entries
+        self.to[doorbell].ring(from, to, self.entries);
     }
 
     fn refusal(&self, pair: usize, is_cq: bool, value: u32) -> Refusal {
@@ -275,7 +299,11 @@ mod tests {
         // SAFETY: a leaked allocation is valid for ever.
         let cells = words.map(|word| unsafe { NativeCell::new(word.as_ptr()) });
         let [a, b, c, d] = cells;
-        (Line::new([a, b], [c, d], entries), words)
+        let to = [c, d].map(|register| Doorbell {
+            register,
+            shadow: None,
+        });
+        (Line::new([a, b], to, entries), words)
     }
 
     /// What is passed on when tail and head are rung one after the other.

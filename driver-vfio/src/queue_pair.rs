@@ -4,6 +4,7 @@ use nvme_queue::RingAddresses;
 use nvme_wire::{Cqe, Sqe};
 
 use crate::backing::Iova;
+use crate::shadow::Shadow;
 
 /// Memory for one ring, zeroed, and mapped for the controller by the caller.
 ///
@@ -54,4 +55,8 @@ pub struct QueuePair {
     /// Rings as given; doorbells as the CPU reaches them. A GPU that reaches the doorbells
     /// elsewhere (a proxy's page, a BAR mapping of its own) replaces those two addresses.
     pub rings: RingAddresses,
+    /// Where doorbells are rung first, SQ tail and CQ head, if the controller takes them from memory
+    /// ([`Controller::use_shadow_doorbells`](crate::Controller::use_shadow_doorbells)). Submitters
+    /// do not: a [`Proxy`](crate::Proxy) does for them.
+    pub shadows: Option<[Shadow; 2]>,
 }

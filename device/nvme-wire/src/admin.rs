@@ -28,6 +28,8 @@ open_set! {
         GET_FEATURES = 0x0a,
         /// Asynchronous Event Request (Base 5.2).
         ASYNC_EVENT_REQUEST = 0x0c,
+        /// Doorbell Buffer Config (Base 5.8).
+        DOORBELL_BUFFER_CONFIG = 0x7c,
     }
 }
 
@@ -244,6 +246,17 @@ impl Sqe {
         Self {
             cdw10,
             ..Self::of(AdminOpcode::ABORT.0)
+        }
+    }
+
+    /// Take the doorbells of I/O queues from the page at `shadow`, and tell in the page at `event` which
+    /// values the registers shall tell, too. Both pages are laid out as the registers are.
+    #[inline]
+    pub const fn doorbell_buffer_config(shadow: u64, event: u64) -> Self {
+        Self {
+            prp1: shadow,
+            prp2: event,
+            ..Self::of(AdminOpcode::DOORBELL_BUFFER_CONFIG.0)
         }
     }
 

@@ -122,6 +122,19 @@ impl<T: Word, S: Scope> NativeCells<T, S> {
     }
 }
 
+#[cfg(not(target_arch = "nvptx64"))]
+impl<S: Scope> NativeCells<u64, S> {
+    /// The same memory as words of 4 bytes, the low half of each word first. Nobody uses these as
+    /// words of 8 bytes meanwhile.
+    pub fn halves(self) -> NativeCells<u32, S> {
+        NativeCells {
+            address: self.address.cast(),
+            len: 2 * self.len,
+            scope: PhantomData,
+        }
+    }
+}
+
 impl<T: Word, S: Scope> Cell<T> for NativeCell<T, S> {
     #[inline(always)]
     fn load(self, order: Order) -> T {
@@ -198,6 +211,10 @@ impl Platform for Native {
     #[inline(always)]
     fn fence<S: Scope>(order: Order) {
         machine::fence::<S>(order);
+    }
+    #[inline(always)]
+    fn full_fence<S: Scope>() {
+        machine::full_fence::<S>();
     }
     #[inline(always)]
     fn ring(doorbell: NativeCell<u32, System>, value: u32) {

@@ -17,6 +17,10 @@ pub trait Platform: Copy + 'static {
     /// agent in scope `S`.
     fn fence<S: Scope>(order: Order);
 
+    /// Orders all of the caller's earlier memory operations before all of its later ones, a store before
+    /// a load too, which [`Platform::fence`] does not; one total order of all such fences in scope `S`.
+    fn full_fence<S: Scope>();
+
     /// Stores a doorbell value: one relaxed store that is never merged or repeated
     /// (`st.mmio` on the GPU). The caller has fenced.
     fn ring(doorbell: Self::Cell<u32, System>, value: u32);

@@ -231,6 +231,7 @@ mod tests {
             queues: 1,
             profile: Profile::IDEAL,
             volatile_write_cache: false,
+            shadow_doorbells: false,
             faults: Faults::none(),
         };
         let media = Media::ram(configuration.media_bytes().unwrap()).unwrap();

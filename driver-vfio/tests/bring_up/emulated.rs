@@ -1,12 +1,12 @@
 //! Bring-up against the emulated controller.
 
-use driver_vfio::{Backing, DmaRegion, Error, Namespace};
+use driver_vfio::{Access, Backing, BlockIo, DmaRegion, Error, Namespace};
 use nvme_model::Configuration;
 use nvme_wire::regs::offset;
 use nvme_wire::{Sqe, Status};
 use warpstore_simt::{Cell, Cells, Order};
 
-use crate::memory::{Submitter, Words};
+use crate::memory::{Admin, Submitter, Words};
 use crate::rig::{Rig, configuration, request, rings};
 
 #[test]
@@ -154,6 +154,50 @@ fn the_smallest_ring_goes_round_a_hundred_thousand_times() {
         .collect();
     let statuses = Submitter::new(&pair).run_all(&reads);
     assert!(statuses.iter().all(|status| status.is_success()));
+}
+
+#[test]
+fn shadow_doorbells_are_used_where_they_are_offered_and_have_room() {
+    // Doorbells 128 bytes apart: a page has room for queue pairs up to 15.
+    for (offered, queues, used) in [(true, 15, true), (true, 16, false), (false, 1, false)] {
+        let rig = Rig::new(Configuration {
+            shadow_doorbells: offered,
+            dstrd: 5,
+            queues,
+            ..configuration()
+        });
+        for _ in 0..2 {
+            let mut controller = rig.enable(queues);
+            let memory = Admin::new(controller.shadow_bytes());
+            assert_eq!(controller.use_shadow_doorbells(memory).unwrap(), used);
+            let memory = Admin::new(controller.block_io_bytes());
+            let mut io = BlockIo::open(&mut controller, 1, Access::ReadOnly, memory).unwrap();
+            // More commands than the ring has entries, so that it wraps; and again in the same words.
+            for lba in 0..100 {
+                io.read(lba % 64, &mut [0; 512]).unwrap();
+            }
+            io.close().unwrap();
+            let memory = Admin::new(controller.block_io_bytes());
+            let mut io = BlockIo::open(&mut controller, 1, Access::ReadOnly, memory).unwrap();
+            io.read(0, &mut [0; 64 * 512]).unwrap();
+            drop(io);
+            controller.shutdown().unwrap();
+        }
+    }
+}
+
+#[test]
+fn memory_for_shadow_doorbells_that_does_not_do_is_refused() {
+    let rig = Rig::new(Configuration {
+        shadow_doorbells: true,
+        ..configuration()
+    });
+    let mut controller = rig.enable(1);
+    let small = Admin::new(controller.shadow_bytes() / 2);
+    let error = controller.use_shadow_doorbells(small).unwrap_err();
+    assert!(matches!(error, Error::Memory { .. }), "{error}");
+    let memory = Admin::new(controller.shadow_bytes());
+    assert!(controller.use_shadow_doorbells(memory).unwrap());
 }
 
 #[test]

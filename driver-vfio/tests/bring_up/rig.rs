@@ -34,6 +34,7 @@ pub fn configuration() -> Configuration {
         queues: 3,
         profile: Profile::IDEAL,
         volatile_write_cache: true,
+        shadow_doorbells: false,
         faults: nvme_model::Faults::none(),
     }
 }

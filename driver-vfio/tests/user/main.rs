@@ -32,7 +32,10 @@ const READY: &str = "ready";
 const LONG: Duration = Duration::from_secs(600);
 
 fn configuration() -> Configuration {
-    ours::configuration("WS-PROCESS")
+    Configuration {
+        shadow_doorbells: true,
+        ..ours::configuration("WS-PROCESS")
+    }
 }
 
 /// Serves so many clients at `socket`, which is there when this returns.
@@ -65,6 +68,7 @@ fn over(client: Arc<Client>) -> Site {
         backing: client,
         allocate: Box::new(move |bytes| arena.allocate(bytes)),
         expected: Expected::of_ours(&configuration()),
+        shadow_doorbells: false,
     }
 }
 
@@ -149,9 +153,13 @@ fn an_ssd_in_another_process_conforms() {
     let place = Place::new();
     let mut server = server(&place.socket());
     thread::scope(|scope| {
-        scope.spawn(|| serve(&mut server, 1));
-        let site = site(&place.socket());
-        suite::run(&site);
+        scope.spawn(|| serve(&mut server, 2));
+        for shadow_doorbells in [false, true] {
+            suite::run(&Site {
+                shadow_doorbells,
+                ..site(&place.socket())
+            });
+        }
     });
 }
 

@@ -91,6 +91,7 @@ pub(super) fn controller(config: &SsdConfig, index: u32, queues: u16) -> nvme_mo
         queues,
         profile: config.profile,
         volatile_write_cache: config.volatile_write_cache,
+        shadow_doorbells: false,
         faults: config.faults.clone().of_drive(index.into()),
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use driver_vfio::{Access, Backing, Controller, Enabled};
 
-use super::{Medium, Opened, Ssd, bring_up};
+use super::{Medium, Opened, QueueBuffers, Ssd, bring_up};
 use crate::Error;
 use crate::buffer::Buffer;
-use crate::config::{Configuration, VfioConfig, VfioSsd};
+use crate::config::{Configuration, Doorbells, VfioConfig, VfioSsd};
 
 /// Brings up the controllers behind `backings`, which are those that `wanted` names. They are read
 /// only, unless their serial number is among those that may be destroyed.
@@ -80,7 +80,20 @@ pub(super) fn ready(
              larger"
         ));
     }
+    use_shadow_doorbells(&mut driver, config)?;
     Ok(Ssd::new(driver, backing, &namespace, medium))
+}
+
+/// Lets virtual SSDs take doorbells from memory, where it is the host's CPU that passes them on.
+fn use_shadow_doorbells(
+    driver: &mut Controller<Enabled>,
+    config: &Configuration,
+) -> Result<(), Error> {
+    if config.doorbells == Doorbells::Proxy && driver.info().shadow_doorbells {
+        let memory = QueueBuffers::new(Buffer::dma(driver.shadow_bytes() as usize)?)?;
+        driver.use_shadow_doorbells(Arc::new(memory))?;
+    }
+    Ok(())
 }
 
 /// The namespace that was asked for, or the only one.

@@ -180,6 +180,9 @@ impl Platform for Loom {
             fence(order.both());
         }
     }
+    fn full_fence<S: Scope>() {
+        fence(Ordering::SeqCst);
+    }
     fn ring(doorbell: LoomCell<u32, System>, value: u32) {
         doorbell.store(value, Order::Relaxed);
     }

@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use driver_vfio::{DmaRegion, QUEUE_PRIVATE_WORDS, QueueCells, QueueMemory, QueuePair};
+use driver_vfio::{DmaRegion, Proxy, QUEUE_PRIVATE_WORDS, QueueCells, QueueMemory, QueuePair};
 use nvme_queue::{Completion, Finish, Layout, Patience, Queue, Shape};
 use nvme_wire::{Sqe, Status};
 use warpstore_simt::{
@@ -148,6 +148,8 @@ pub fn doorbell(word: &AtomicU32) -> NativeCell<u32, System> {
 /// A submitter of one thread on an I/O queue pair.
 pub struct Submitter {
     queue: Queue<Native>,
+    /// Passes doorbells on, if the controller takes them from memory; before its page.
+    _proxy: Option<(Proxy, Words)>,
     _private: Words,
     abort: AtomicU32,
 }
@@ -155,6 +157,11 @@ pub struct Submitter {
 impl Submitter {
     /// Takes a pair that was created just now, and that nobody else submits to.
     pub fn new(pair: &QueuePair) -> Self {
+        let proxy = pair.shadows.map(|_| proxy(pair));
+        let pair = match &proxy {
+            Some((_, page)) => &Proxy::stand_in(&[*pair], page.cells().halves())[0],
+            None => pair,
+        };
         let layout = Layout::of(Shape::new(pair.entries, u32::MAX).expect("the driver checked it"));
         let private = Words::new(layout.bytes() as usize / 8);
         let marks = layout.mark_bytes();
@@ -172,6 +179,7 @@ impl Submitter {
         let queue = unsafe { Queue::from_desc(&layout.describe(pair.qid, address, pair.rings)) };
         Self {
             queue,
+            _proxy: proxy,
             _private: private,
             abort: AtomicU32::new(0),
         }
@@ -228,6 +236,16 @@ impl Submitter {
             .filter_map(OnceCell::into_inner)
             .collect()
     }
+}
+
+/// A proxy for a pair, and the page in which it is rung.
+fn proxy(pair: &QueuePair) -> (Proxy, Words) {
+    let page = Words::new(Proxy::words(1) as usize / 2);
+    page.zero();
+    // SAFETY: the page stays beside the proxy; the pair's doorbells stay as long as it, which tests
+    // delete last, and nobody rings afterwards.
+    let proxy = unsafe { Proxy::start(std::slice::from_ref(pair), page.cells().halves()) };
+    (proxy.expect("there is a thread"), page)
 }
 
 /// Completions that nobody waits for.

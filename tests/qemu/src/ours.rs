@@ -19,6 +19,7 @@ pub fn configuration(serial: &str) -> Configuration {
         profile: Profile::IDEAL,
         faults: Faults::none(),
         volatile_write_cache: true,
+        shadow_doorbells: false,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Site {
     pub allocate: Box<dyn Fn(u64) -> Words>,
     /// What the controller should say.
     pub expected: Expected,
+    /// Doorbells are rung in memory, which the controller offers; pairs are behind a proxy then.
+    pub shadow_doorbells: bool,
 }
 
 /// What a controller was made as.
@@ -71,10 +73,19 @@ impl Site {
     ///
     /// # Errors
     /// As the driver's.
+    ///
+    /// # Panics
+    /// If it has no shadow doorbells and ought to.
     pub fn try_enable(&self, io_queues: u16) -> Result<Controller<Enabled>, driver_vfio::Error> {
         let controller = Controller::open(Arc::clone(&self.backing), Deadlines::SSD)?;
         let shared = (self.allocate)(controller.admin_bytes());
-        controller.enable(Admin::sharing(shared), io_queues)
+        let mut controller = controller.enable(Admin::sharing(shared), io_queues)?;
+        if self.shadow_doorbells {
+            let memory = Admin::sharing((self.allocate)(controller.shadow_bytes()));
+            let used = controller.use_shadow_doorbells(memory)?;
+            assert!(used, "it offers shadow doorbells");
+        }
+        Ok(controller)
     }
 
     /// Brings the controller up and asks for `io_queues` pairs.

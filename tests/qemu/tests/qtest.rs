@@ -17,19 +17,16 @@ use warpstore_qemu_tests::setup::{Fault, Namespace, Setup};
 use warpstore_qemu_tests::site::{Expected, Site};
 use warpstore_qemu_tests::suite;
 
-/// Admin commands that the driver has a use for. No Format, no Sanitize, no firmware, no Doorbell
-/// Buffer Config, which QEMU offers.
-const USED: [AdminOpcode; 6] = [
+/// Admin commands that the driver has a use for. No Format, no Sanitize, no firmware.
+const USED: [AdminOpcode; 7] = [
     AdminOpcode::DELETE_IO_SQ,
     AdminOpcode::CREATE_IO_SQ,
     AdminOpcode::DELETE_IO_CQ,
     AdminOpcode::CREATE_IO_CQ,
     AdminOpcode::IDENTIFY,
     AdminOpcode::SET_FEATURES,
+    AdminOpcode::DOORBELL_BUFFER_CONFIG,
 ];
-
-/// Doorbell Buffer Config (Base 5.8).
-const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
 
 struct Rig {
     machine: Arc<Qtest>,
@@ -46,6 +43,7 @@ impl Rig {
                 Box::new(move |bytes| machine.allocate(bytes))
             },
             expected: Expected::of(setup),
+            shadow_doorbells: false,
         };
         Self { machine, site }
     }
@@ -53,10 +51,16 @@ impl Rig {
 
 /// Runs the suite, and asks QEMU what it thought of it.
 fn conforms(setup: &Setup) {
+    conforms_by(setup, false);
+}
+
+/// The same, with doorbells in memory or without.
+fn conforms_by(setup: &Setup, shadow_doorbells: bool) {
     let Some(program) = qemu::find() else {
         return;
     };
-    let rig = Rig::new(&program, setup);
+    let mut rig = Rig::new(&program, setup);
+    rig.site.shadow_doorbells = shadow_doorbells;
     suite::run(&rig.site);
     let log = rig.machine.log();
     assert_eq!(breaches(&log), [""; 0]);
@@ -66,6 +70,8 @@ fn conforms(setup: &Setup) {
         .iter()
         .find(|opcode| !USED.contains(&AdminOpcode(**opcode)));
     assert_eq!(foreign, None, "an admin command that nobody needs");
+    let asked = opcodes.contains(&AdminOpcode::DOORBELL_BUFFER_CONFIG.0);
+    assert_eq!(asked, shadow_doorbells);
     assert_eq!(rig.machine.n_mapped(), 0, "mappings are taken back");
 }
 
@@ -117,25 +123,17 @@ fn sixty_four_queue_pairs() {
     });
 }
 
-/// QEMU offers shadow doorbells, and from then on would ignore the registers' values for those
-/// in memory. The driver does not take the offer.
+/// QEMU takes doorbells from memory from then on, those of block I/O and of submitters behind a proxy, and
+/// is told by registers when it asks to be.
 #[test]
-fn shadow_doorbells_are_offered_and_not_taken() {
-    let Some(program) = qemu::find() else {
-        return;
-    };
-    let rig = Rig::new(&program, &Setup::default());
-    let mut controller = rig.site.enable(1);
-    let (_, submitter, _rings) = rig.site.pair(&mut controller, 1, 4);
-    assert!(controller.info().shadow_doorbells);
-    let data = rig.site.buffer(4096);
-    assert!(
-        submitter
-            .run(Sqe::read(1, 0, 0, data.iova.0, 0))
-            .is_success()
-    );
-    let opcodes = admin_opcodes(&rig.machine.log());
-    assert!(!opcodes.contains(&DOORBELL_BUFFER_CONFIG));
+fn shadow_doorbells_ring() {
+    for queues in [3, 64] {
+        let setup = Setup {
+            queues,
+            ..Setup::default()
+        };
+        conforms_by(&setup, true);
+    }
 }
 
 #[test]

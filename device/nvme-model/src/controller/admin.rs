@@ -186,6 +186,7 @@ impl Controller {
             AdminOpcode::GET_LOG_PAGE => (self.get_log_page(sqe), 0),
             AdminOpcode::ABORT => abort(&mut state.admin, sqe),
             AdminOpcode::SET_FEATURES => self.set_features(state, sqe),
+            AdminOpcode::DOORBELL_BUFFER_CONFIG => (self.doorbell_buffer_config(state, sqe), 0),
             AdminOpcode::GET_FEATURES => self.get_features(&state.admin, sqe),
             _ => (Status::INVALID_OPCODE, 0),
         };

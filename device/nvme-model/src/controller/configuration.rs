@@ -31,6 +31,9 @@ pub struct Configuration {
     /// the I/O queues. Otherwise a completed write is durable, as far as the model goes: blocks
     /// in a file are in the machine's page cache until a Flush.
     pub volatile_write_cache: bool,
+    /// Offers Doorbell Buffer Config, as virtual controllers do: asked for it, it takes the doorbells
+    /// of I/O queues from memory. Not for doorbells that the CPU does not reach.
+    pub shadow_doorbells: bool,
     /// What goes wrong in the I/O queues.
     pub faults: Faults,
 }

@@ -2,7 +2,7 @@
 
 use nvme_wire::admin::{Cns, IdentifyCdw10};
 use nvme_wire::identify::{
-    EntrySizes, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, Vwc,
+    EntrySizes, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, Oacs, Vwc,
 };
 use nvme_wire::{Cqe, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
@@ -64,6 +64,9 @@ impl Controller {
         page.vwc_bits = Vwc::FLUSH_ALL.bits();
         if configuration.volatile_write_cache {
             page.vwc_bits |= Vwc::PRESENT.bits();
+        }
+        if configuration.shadow_doorbells {
+            page.oacs_bits |= Oacs::DOORBELL_BUFFER.bits();
         }
         let name = format!(
             "nqn.2014-08.org.nvmexpress:warpstore:{}",

@@ -1,12 +1,13 @@
 //! Creation and deletion of I/O queues (Base 5.4 to 5.7).
 
 use nvme_wire::admin::{CreateCqCdw11, CreateSqCdw11, QueueCdw10};
+use nvme_wire::regs::doorbell_offset;
 use nvme_wire::{Cqe, Sqe, Status};
 
 use super::admin::Outcome;
 use super::{Controller, State};
 use crate::layout::{header, record, record_of};
-use crate::memory::DmaRanges;
+use crate::memory::{DmaRanges, Span};
 
 /// The queues that exist, by identifier minus one.
 #[derive(Default)]
@@ -14,6 +15,8 @@ pub(super) struct Queues {
     cqs: Vec<Option<Cq>>,
     /// The completion queue of each submission queue.
     sqs: Vec<Option<u16>>,
+    /// The page with shadow doorbells, if it has been told.
+    shadows: Option<Span>,
 }
 
 #[derive(Clone, Copy)]
@@ -83,8 +86,8 @@ impl Controller {
             Err(status) => return status,
         };
         let doorbells = (
-            self.doorbells.of(qid, false),
-            self.doorbells.of(cdw11.cqid(), true),
+            self.doorbell(queues.shadows, qid, false),
+            self.doorbell(queues.shadows, cdw11.cqid(), true),
         );
         let (Some(sq_doorbell), Some(cq_doorbell)) = doorbells else {
             return Status::INVALID_QUEUE_ID;
@@ -104,6 +107,40 @@ impl Controller {
         image.write(record + record::SQID, qid as u64);
         self.bump(qid);
         Status::SUCCESS
+    }
+
+    /// Doorbell Buffer Config (Base 5.8), for the I/O queues that will be created: refused with
+    /// Command Sequence Error where there is one already. The queues' doorbells are polled in memory
+    /// from then on, so no event index is ever told: registers need not be rung.
+    pub(super) fn doorbell_buffer_config(&self, state: &mut State, sqe: &Sqe) -> Status {
+        if !self.configuration.shadow_doorbells {
+            return Status::INVALID_OPCODE;
+        }
+        if state.queues.any() {
+            return Status::COMMAND_SEQUENCE_ERROR;
+        }
+        let image = self.image_here();
+        let page = image.read(header::PAGE);
+        if !(sqe.prp1() | sqe.prp2()).is_multiple_of(page) {
+            return Status::INVALID_FIELD;
+        }
+        let mut ranges = DmaRanges::of(image);
+        let pages = [sqe.prp1(), sqe.prp2()].map(|at| ranges.span(at, page));
+        let [Some(shadows), Some(_)] = pages else {
+            return Status::DATA_TRANSFER_ERROR;
+        };
+        state.queues.shadows = Some(shadows);
+        Status::SUCCESS
+    }
+
+    /// Address of the doorbell of an I/O queue that counts: in memory, as far as the page has room.
+    fn doorbell(&self, shadows: Option<Span>, qid: u16, is_cq: bool) -> Option<u64> {
+        let dstrd = self.configuration.dstrd;
+        let at = doorbell_offset(qid, is_cq, dstrd) - doorbell_offset(0, false, dstrd);
+        match shadows {
+            Some(shadows) if at < shadows.len() => Some(shadows.address() + at),
+            _ => self.doorbells.of(qid, is_cq),
+        }
     }
 
     pub(super) fn delete_cq(&self, state: &mut State, sqe: &Sqe) -> Status {
@@ -211,6 +248,7 @@ mod tests {
             queues: 1,
             profile: Profile::IDEAL,
             volatile_write_cache: false,
+            shadow_doorbells: false,
             faults: Faults::none(),
         };
         Controller::new(configuration, Media::none(), None, None).unwrap()

@@ -1,7 +1,7 @@
 //! Registers, bring-up, shutdown and the admin queue's commands, by the specification's numbers.
 
 use crate::rig::{
-    ADMIN_ENTRIES, CC, CSTS, ENABLE, PAGE, Rig, Server, admin_sqe, configuration, failed,
+    ADMIN_ENTRIES, CC, CSTS, ENABLE, PAGE, Rig, Server, admin_sqe, configuration, failed, io_sqe,
 };
 use nvme_model::{Configuration, ConfigurationError, Controller, Media, Namespace};
 
@@ -425,4 +425,65 @@ fn contradictory_configurations_are_refused() {
             found: 4096
         })
     );
+}
+
+#[test]
+fn doorbells_are_taken_from_memory_where_that_is_offered_and_asked_for() {
+    let mut rig = up();
+    let page = rig.memory.pages(2 * PAGE);
+    let configure = |values: u64, events: u64| {
+        let mut sqe = admin_sqe(0x7c, 0, values, 0, 0);
+        (sqe[8], sqe[9]) = (events as u32, (events >> 32) as u32);
+        sqe
+    };
+    assert_eq!(
+        rig.admin(configure(page, page + PAGE)).0,
+        failed(0, 0x01),
+        "not offered"
+    );
+
+    let offering = Configuration {
+        shadow_doorbells: true,
+        ..configuration()
+    };
+    for server in [Server::Thread, Server::Warp] {
+        let mut rig = Rig::up(offering.clone(), server);
+        let page = rig.memory.pages(2 * PAGE);
+        let data = rig.memory.pages(PAGE);
+        rig.memory.fill(page, 2 * PAGE, 0);
+        for (values, events, status) in [
+            (page + 8, page + PAGE, 0x02),
+            (page, page + PAGE + 8, 0x02),
+            (1 << 40, page + PAGE, 0x04),
+            (page, 1 << 40, 0x04),
+        ] {
+            let (found, _) = rig.admin(configure(values, events));
+            assert_eq!(found, failed(0, status), "{values:#x} {events:#x}");
+        }
+        assert_eq!(rig.admin(configure(page, page + PAGE)).0, 0);
+        let mut pair = rig.create_pair(2, 4);
+        assert_eq!(
+            rig.admin(configure(page, page + PAGE)).0,
+            failed(0, 0x0c),
+            "too late"
+        );
+        // DSTRD is 1: doorbells are 8 bytes apart.
+        let (tail, head) = (page + 4 * 8, page + 5 * 8);
+        for turn in 0..10 {
+            pair.push(&rig, turn, io_sqe(2, 1, 0, 1, data, 0));
+            pair.ring(&rig);
+            rig.step();
+            assert_eq!(pair.peek(&rig), None, "registers do not ring");
+            rig.memory.set_word(tail, pair.tail);
+            rig.step();
+            let completion = pair.peek(&rig).expect("memory does");
+            assert_eq!((completion.cid, completion.status), (turn, 0));
+            rig.memory.set_word(head, pair.head);
+        }
+        // A reset forgets it.
+        rig.controller.write32(CC, 0);
+        rig.enable();
+        let mut pair = rig.create_pair(2, 4);
+        assert_eq!(pair.run(&mut rig, io_sqe(2, 1, 0, 1, data, 0)), 0);
+    }
 }

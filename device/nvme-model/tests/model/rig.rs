@@ -174,6 +174,7 @@ pub fn configuration() -> Configuration {
         queues: 3,
         profile: Profile::IDEAL,
         volatile_write_cache: false,
+        shadow_doorbells: false,
         faults: Faults::none(),
     }
 }

@@ -131,6 +131,13 @@ pub fn fence<S: Scope>(order: Order) {
     }
 }
 
+/// A fence that orders stores before loads too.
+#[inline]
+pub fn full_fence<S: Scope>() {
+    schedule::interleave();
+    atomic_fence(Ordering::SeqCst);
+}
+
 /// Stores a doorbell value.
 ///
 /// # Safety

@@ -160,6 +160,18 @@ pub fn fence<S: Scope>(order: Order) {
     }
 }
 
+/// A fence at scope `S` that orders stores before loads too.
+#[inline(always)]
+pub fn full_fence<S: Scope>() {
+    if S::SYSTEM {
+        // SAFETY: a fence touches no memory of its own.
+        unsafe { asm!("fence.sc.sys;", options(nostack)) };
+    } else {
+        // SAFETY: as above.
+        unsafe { asm!("fence.sc.gpu;", options(nostack)) };
+    }
+}
+
 /// Stores a doorbell value (`st.mmio`: never merged, never repeated).
 ///
 /// # Safety

@@ -27,6 +27,11 @@ struct Rig {
 
 impl Rig {
     fn new(lba_bytes: u32, namespaces: usize) -> Self {
+        Self::offering(lba_bytes, namespaces, false)
+    }
+
+    /// The same, with shadow doorbells or without.
+    fn offering(lba_bytes: u32, namespaces: usize, shadow_doorbells: bool) -> Self {
         let model = |serial: &&str| {
             let namespace = Namespace {
                 lbas: (1 << 20) / u64::from(lba_bytes),
@@ -43,6 +48,7 @@ impl Rig {
                 queues: 3,
                 profile: Profile::IDEAL,
                 volatile_write_cache: true,
+                shadow_doorbells,
                 faults: Faults::none(),
             };
             let media = Media::ram(configuration.media_bytes().unwrap()).unwrap();
@@ -143,9 +149,14 @@ fn change(session: &Session, run: &Run, steps: u32) -> Result<u64, Error> {
 
 #[test]
 fn arrays_are_put_changed_and_read_back_by_commands() {
-    for (lba_bytes, layout) in [(512, Layout::Stripe), (4096, Layout::Stripe)] {
-        let mut rig = Rig::new(lba_bytes, 1);
-        rig.config.layout = layout;
+    for (lba_bytes, doorbells, shadow_doorbells) in [
+        (512, Doorbells::Direct, false),
+        (4096, Doorbells::Direct, true),
+        (512, Doorbells::Proxy, false),
+        (4096, Doorbells::Proxy, true),
+    ] {
+        let mut rig = Rig::offering(lba_bytes, 1, shadow_doorbells);
+        rig.config.doorbells = doorbells;
         let session = rig.open().unwrap();
         let run = Run {
             lanes: LANES.into(),

@@ -78,6 +78,7 @@ fn over_vfio(setups: &[Setup], act: impl Fn(&Site)) {
             backing: Arc::new(backing),
             allocate: Box::new(move |bytes| arena.allocate(bytes)),
             expected: Expected::of(&setups[0]),
+            shadow_doorbells: false,
         };
         // Which of the controllers this is, it says itself.
         let serial = site.enable(1).info().serial.clone();
