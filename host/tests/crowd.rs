@@ -33,7 +33,7 @@ fn configuration() -> Configuration {
         target: Target::Threads { lanes: LANES },
         ssds: 3,
         cache_lines: 64,
-        timeout: Duration::from_secs(60),
+        timeout: Duration::from_secs(120),
         ..store::configuration()
     }
 }

@@ -39,9 +39,9 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Where what is right must come in the end.
-const PATIENT: Duration = Duration::from_secs(30);
+const PATIENT: Duration = Duration::from_secs(120);
 /// Where it cannot.
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT: Duration = Duration::from_millis(1000);
 
 fn ssd(seed: u64, rules: Vec<Rule>) -> SsdSource {
     SsdSource::Emulated(SsdConfig {

@@ -189,7 +189,7 @@ fn on_files(shape: Configuration, folder: &Path, faults: Faults) -> Configuratio
             faults,
             ..store::ssd()
         }),
-        timeout: Duration::from_secs(30),
+        timeout: Duration::from_secs(120),
         ..shape
     }
 }

@@ -187,6 +187,8 @@ fn a_stuck_ssd_does_not_stop_another() {
         let configuration = Configuration {
             depth,
             cache_lines,
+            // Nobody is meant to wait for so long, but the last flush.
+            timeout: Duration::from_secs(2),
             ..configuration(vec![rule])
         };
         let (session, array) = open(configuration, 512);
@@ -238,7 +240,7 @@ fn flushes_that_wait_leave_their_buffers() {
         ..lost_writes(When::First(1))
     };
     let configuration = Configuration {
-        timeout: Duration::from_millis(30),
+        timeout: Duration::from_millis(100),
         ..configuration(vec![rule])
     };
     let (session, array) = open(configuration, 64);

@@ -210,7 +210,7 @@ fn a_controller_that_fails_under_writes_is_an_error_and_the_next_session_works()
                 ..Rule::new(fault, When::Command(place))
             };
             let session = open(Configuration {
-                timeout: Duration::from_millis(200),
+                timeout: Duration::from_millis(1000),
                 ..on_file(folder.path(), mode, vec![rule])
             });
             let about = format!("{fault:?} {mode:?} {place}");

@@ -144,6 +144,7 @@ mod tests {
             queues: 1,
             profile: Profile::IDEAL,
             volatile_write_cache: false,
+            shadow_doorbells: false,
             faults: Faults {
                 seed: 1,
                 rules: vec![passing],

@@ -54,6 +54,7 @@ pub fn ssd(socket: &Path, queues: u16, faults: Faults) -> Ssd {
             queues,
             profile: Profile::IDEAL,
             volatile_write_cache: true,
+            shadow_doorbells: true,
             faults,
         },
         media: Media::ram(BYTES).unwrap(),

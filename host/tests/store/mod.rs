@@ -38,6 +38,7 @@ pub fn configuration() -> Configuration {
         mode: CacheMode::Optimistic,
         strict: true,
         blocks: None,
-        timeout: Duration::from_secs(20),
+        // Far longer than anything takes on a machine that is busy with other things.
+        timeout: Duration::from_secs(120),
     }
 }

@@ -71,6 +71,10 @@ impl Folder {
         command.args(line.split_whitespace());
         if !line.contains("--runner") && !line.starts_with("serve-ssds") {
             command.args(["--runner", "threads"]);
+            if !line.contains("--timeout") {
+                // Far longer than anything takes on a machine that is busy with other things.
+                command.args(["--timeout", "60"]);
+            }
         }
         command.current_dir(self.0.path());
         command

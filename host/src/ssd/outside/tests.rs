@@ -78,7 +78,7 @@ impl Rig {
             mode: CacheMode::Optimistic,
             strict: false,
             blocks: None,
-            timeout: Duration::from_secs(20),
+            timeout: Duration::from_secs(120),
         };
         Self {
             models: SERIALS.iter().map(model).collect(),
