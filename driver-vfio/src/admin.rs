@@ -1,6 +1,7 @@
 //! The admin queue: one command at a time, each with a deadline.
 
 use std::cell::OnceCell;
+use std::time::Instant;
 
 use nvme_queue::{Completion, Finish};
 use nvme_wire::Sqe;
@@ -57,11 +58,13 @@ impl AdminQueue {
     /// # Errors
     /// `Refused` leaves the queue usable. After every other error it is dead, and so it stays.
     pub(crate) fn run(&mut self, command: Sqe) -> Result<u32, Error> {
+        let begin = Instant::now();
         let done = Latch(OnceCell::new());
+        let limit = self.queue.watch().deadlines.command;
         let submitted = self.queue.submit(command, 0, &done);
         submitted
-            .and_then(|()| self.queue.wait(&done, |done| done.0.get().is_some()))
-            .map_err(|stopped| self.no_completion(command, stopped))?;
+            .and_then(|()| self.queue.wait(limit, &done, |done| done.0.get().is_some()))
+            .map_err(|stopped| self.give_up(command, stopped, begin))?;
         let completion = done.0.into_inner().expect("the wait was for it");
         if completion.status.is_success() {
             return Ok(completion.dw0);
@@ -94,15 +97,17 @@ impl AdminQueue {
         self.queue.into_memory()
     }
 
-    fn no_completion(&self, command: Sqe, stopped: Stopped) -> Error {
+    /// Kills the queue; the error of the command that was waited for since `begin`.
+    fn give_up(&self, command: Sqe, stopped: Stopped, begin: Instant) -> Error {
+        self.queue.kill();
         match stopped {
             Stopped::Controller(error) => error,
-            Stopped::Late { csts, waited } => Error::NoCompletion {
+            Stopped::Late { csts, .. } => Error::NoCompletion {
                 controller: self.queue.watch().name(),
                 command: AdminOpcode(command.opcode()).name(),
                 opcode: command.opcode(),
                 csts,
-                waited,
+                waited: begin.elapsed(),
             },
         }
     }

@@ -9,20 +9,20 @@
 //!
 //! Not here: retries, since the caller knows what a failed command means; several threads.
 
+mod commands;
+
 use std::borrow::BorrowMut;
-use std::cell::Cell as StdCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use nvme_queue::{Completion, Finish};
+use nvme_wire::Cqe;
 use nvme_wire::sqe::IoOpcode;
-use nvme_wire::{Cqe, Sqe};
 use warpstore_simt::{Cell, Cells, NativeCell, NativeCells, Order, System};
 
 use crate::backing::DmaRegion;
 use crate::controller::{Controller, Enabled};
-use crate::cpu_queue::{CpuQueue, MAX_ENTRIES, QUEUE_PRIVATE_WORDS, RING_PAGES, Stopped};
-use crate::error::{BlockRange, Error};
+use crate::cpu_queue::{CpuQueue, MAX_ENTRIES, QUEUE_PRIVATE_WORDS, RING_PAGES};
+use crate::error::Error;
 use crate::memory::{Mapped, QueueMemory};
 use crate::namespace::Namespace;
 use crate::proxy::Line;
@@ -53,6 +53,12 @@ pub enum Access {
 ///
 /// It has an I/O queue pair, the free one with the highest identifier, until it is closed or
 /// dropped. After an error with a status it goes on; after any other its queue is dead.
+///
+/// A command is aborted if it does not complete within [`Deadlines::command`](crate::Deadlines) of
+/// the time from which it is waited for. If its completion comes after all, at most that long after
+/// an Abort that succeeded, its status counts, Command Abort Requested as a rule; else the queue is
+/// dead. So each command takes three of these times at most, and after the first that fails seven
+/// are left. A controller that answers nothing ends an access after two.
 pub struct BlockIo<C: BorrowMut<Controller<Enabled>>> {
     /// None only at the end.
     open: Option<Open<C>>,
@@ -65,17 +71,6 @@ pub struct BlockIo<C: BorrowMut<Controller<Enabled>>> {
 struct Open<C> {
     queue: CpuQueue,
     controller: C,
-}
-
-/// How one slot's completion is told.
-#[derive(Default)]
-struct Done([StdCell<Option<Completion>>; SLOTS as usize]);
-
-impl Finish for Done {
-    fn finish(&self, completion: Completion) {
-        // The tag comes from the queue's own words, and is the number of a slot.
-        self.0[(completion.tag % SLOTS) as usize].set(Some(completion));
-    }
 }
 
 impl<State> Controller<State> {
@@ -190,9 +185,7 @@ impl<C: BorrowMut<Controller<Enabled>>> BlockIo<C> {
     /// As [`BlockIo::write`].
     pub fn flush(&mut self) -> Result<(), Error> {
         self.check_writable()?;
-        let done = Done::default();
-        self.submit(IoOpcode::FLUSH, self.range(0, 0), 0, &done)?;
-        self.collect(IoOpcode::FLUSH, self.range(0, 0), 0, &done)
+        self.flush_all()
     }
 
     /// Deletes the queue pair and gives the controller back.
@@ -261,83 +254,11 @@ impl<C: BorrowMut<Controller<Enabled>>> BlockIo<C> {
         })
     }
 
-    fn range(&self, lba: u64, blocks: u64) -> BlockRange {
-        BlockRange {
-            nsid: self.namespace.nsid,
-            lba,
-            blocks,
-        }
-    }
-
     /// The data of a slot: `bytes` bytes of it.
     fn data(&self, slot: u64, bytes: u64) -> NativeCells<u64, System> {
         let start = data_start(self.page_bytes) + slot * CHUNK;
         let shared = self.queue().memory().cells().shared;
         shared.part(start / 8, bytes / 8)
-    }
-
-    /// Moves `blocks` blocks from `lba` on, in as many commands as it takes. `fill` is called with
-    /// the data of a command and its place in the caller's bytes before it is submitted, `take`
-    /// when it has succeeded; both in order.
-    fn transfer(
-        &self,
-        opcode: IoOpcode,
-        lba: u64,
-        blocks: u64,
-        mut fill: impl FnMut(NativeCells<u64, System>, Range<usize>),
-        mut take: impl FnMut(NativeCells<u64, System>, Range<usize>),
-    ) -> Result<(), Error> {
-        let shift = self.namespace.block_shift;
-        let most = u64::from(self.namespace.max_blocks).min(CHUNK >> shift);
-        let part = |index: u64| {
-            let first = index * most;
-            let range = self.range(lba + first, most.min(blocks - first));
-            let bytes = (first << shift) as usize..((first + range.blocks) << shift) as usize;
-            (range, index % SLOTS, bytes)
-        };
-        let done = Done::default();
-        let mut first_error = None;
-        let (commands, mut submitted) = (blocks.div_ceil(most), 0);
-        for collected in 0..commands {
-            // After an error only what is under way is waited for.
-            while first_error.is_none() && submitted < commands.min(collected + SLOTS) {
-                let (range, slot, bytes) = part(submitted);
-                fill(self.data(slot, bytes.len() as u64), bytes);
-                self.submit(opcode, range, slot, &done)?;
-                submitted += 1;
-            }
-            if collected == submitted {
-                break;
-            }
-            let (range, slot, bytes) = part(collected);
-            match self.collect(opcode, range, slot, &done) {
-                Ok(()) => take(self.data(slot, bytes.len() as u64), bytes),
-                Err(error @ Error::Io { .. }) => {
-                    first_error.get_or_insert(error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        first_error.map_or(Ok(()), Err)
-    }
-
-    fn submit(
-        &self,
-        opcode: IoOpcode,
-        range: BlockRange,
-        slot: u64,
-        done: &Done,
-    ) -> Result<(), Error> {
-        done.0[slot as usize].set(None);
-        let BlockRange { nsid, lba, blocks } = range;
-        let (prp1, prp2) = self.prps(slot, blocks << self.namespace.block_shift);
-        let command = match opcode {
-            IoOpcode::WRITE => Sqe::write(nsid, lba, (blocks - 1) as u16, prp1, prp2),
-            IoOpcode::READ => Sqe::read(nsid, lba, (blocks - 1) as u16, prp1, prp2),
-            _ => Sqe::flush(nsid),
-        };
-        let submitted = self.queue().submit(command, slot, done);
-        submitted.map_err(|stopped| self.stopped(opcode, range, stopped))
     }
 
     /// PRP1 and PRP2 of the first `bytes` bytes of a slot (NVM 4.3). Slots begin at a page.
@@ -350,43 +271,6 @@ impl<C: BorrowMut<Controller<Enabled>>> BlockIo<C> {
             _ => iova.plus(RING_PAGES * self.page_bytes + slot * LIST).0,
         };
         (data.0, prp2)
-    }
-
-    /// Waits for the command of a slot.
-    fn collect(
-        &self,
-        opcode: IoOpcode,
-        range: BlockRange,
-        slot: u64,
-        done: &Done,
-    ) -> Result<(), Error> {
-        let cell = &done.0[slot as usize];
-        let waited = self.queue().wait(done, |_| cell.get().is_some());
-        waited.map_err(|stopped| self.stopped(opcode, range, stopped))?;
-        let completion = cell.get().expect("the wait was for it");
-        if completion.status.is_success() {
-            return Ok(());
-        }
-        Err(Error::Io {
-            controller: self.name(),
-            command: opcode.name(),
-            range,
-            cid: completion.cid,
-            status: completion.status,
-        })
-    }
-
-    fn stopped(&self, opcode: IoOpcode, range: BlockRange, stopped: Stopped) -> Error {
-        match stopped {
-            Stopped::Controller(error) => error,
-            Stopped::Late { csts, waited } => Error::IoLate {
-                controller: self.name(),
-                command: opcode.name(),
-                range,
-                csts,
-                waited,
-            },
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use nvme_queue::{EMPTY, FAULT_WORDS, Finish, Patience, Queue, Shape, Words};
+use nvme_queue::{EMPTY, FAULT_WORDS, Finish, Patience, Queue, Reason, Shape, Words};
 use nvme_wire::regs::Csts;
 use nvme_wire::{Cqe, Sqe};
 use warpstore_simt::{Cell, Cells, Native, NativeCell, Order, Platform, Solo, System, thread};
@@ -38,12 +38,19 @@ pub(crate) struct CpuQueue {
     line: Option<RefCell<Line>>,
 }
 
-/// Why a wait for completions ended without them. The queue is dead.
+/// Why a command was not submitted, or did not complete.
 pub(crate) enum Stopped {
     /// The controller has an error of its own.
     Controller(Error),
-    /// Nothing came for this long; CSTS as last read.
-    Late { csts: Csts, waited: Duration },
+    /// It has none, but time is up, or the queue was given up; CSTS as last read.
+    Late { csts: Csts, reason: Reason },
+}
+
+impl Stopped {
+    /// True if time is up, and nothing else is known to be wrong.
+    pub(crate) fn is_expired(&self) -> bool {
+        matches!(self, Self::Late { reason, .. } if *reason == Reason::Expired)
+    }
 }
 
 impl CpuQueue {
@@ -103,56 +110,79 @@ impl CpuQueue {
         self.memory
     }
 
-    /// Submits `command`, whose completion comes to `done` with `tag`.
+    /// Most commands that are in flight without one of them waiting to be submitted.
+    pub(crate) fn most_in_flight(&self) -> u64 {
+        self.queue.shape().cap().into()
+    }
+
+    /// CID of the command in flight that was submitted with `tag`.
+    pub(crate) fn cid_in_flight(&self, tag: u64) -> Option<u16> {
+        self.queue.cid_in_flight(tag)
+    }
+
+    /// Gives the queue up: nothing is submitted any more.
+    pub(crate) fn kill(&self) {
+        self.queue.kill();
+    }
+
+    /// Submits `command`, whose completion comes to `done` with `tag`. After an error the queue is
+    /// dead.
     pub(crate) fn submit<F: Finish>(
         &self,
         command: Sqe,
         tag: u64,
         done: &F,
     ) -> Result<(), Stopped> {
-        let begin = Instant::now();
-        let patience = self.patience();
+        let patience = self.patience(self.watch.deadlines.command);
         let submitted = self.queue.submit(Solo, command, tag, done, &patience);
         self.pass_on();
-        submitted.map_err(|_| self.stopped(begin))
+        submitted.map_err(|error| self.late(error.reason))
     }
 
-    /// Drains until `enough` is true of `done`, for as long as one command may take.
+    /// Drains until `enough` is true of `done`, for at most `limit`. After an error the queue lives:
+    /// who gives a command up kills it.
     pub(crate) fn wait<F: Finish>(
         &self,
+        limit: Duration,
         done: &F,
         enough: impl Fn(&F) -> bool,
     ) -> Result<(), Stopped> {
-        let begin = Instant::now();
-        let patience = self.patience();
+        let patience = self.patience(limit);
         let mut attempt: u32 = 0;
-        let mut looked = begin;
+        let mut looked = Instant::now();
         loop {
             // Before the look at the ring, so that what is there when time is up still counts.
-            let exhausted = patience.exhausted().is_some();
-            self.queue.drain(Solo, done);
+            let exhausted = patience.exhausted();
+            self.drain_all(done);
             self.pass_on();
             if enough(done) {
                 return Ok(());
             }
-            if exhausted {
-                self.queue.kill();
-                return Err(self.stopped(begin));
+            if let Some(reason) = exhausted {
+                return Err(self.late(reason));
             }
             if looked.elapsed() >= LOOK_AT_CSTS {
                 looked = Instant::now();
-                self.watch.csts(Step::Command).map_err(|error| {
-                    self.queue.kill();
-                    Stopped::Controller(error)
-                })?;
+                self.watch
+                    .csts(Step::Command)
+                    .map_err(Stopped::Controller)?;
             }
             Native::pause(attempt);
             attempt = attempt.saturating_add(1);
         }
     }
 
-    fn patience(&self) -> Patience<Native> {
-        let limit = self.watch.deadlines.command;
+    /// Takes what is in the completion ring; no more than fits in it, so that a controller which
+    /// never ends to complete keeps nobody here.
+    fn drain_all<F: Finish>(&self, done: &F) {
+        for _ in 0..MAX_ENTRIES {
+            if self.queue.drain(Solo, done) == 0 {
+                return;
+            }
+        }
+    }
+
+    fn patience(&self, limit: Duration) -> Patience<Native> {
         Patience {
             deadline_ns: thread::now_ns().saturating_add(limit.as_nanos() as u64),
             abort: self.memory.cells().abort,
@@ -160,10 +190,9 @@ impl CpuQueue {
     }
 
     /// The error of a command that did not complete; the controller's own, if it has one.
-    fn stopped(&self, begin: Instant) -> Stopped {
-        let waited = begin.elapsed();
+    fn late(&self, reason: Reason) -> Stopped {
         match self.watch.csts(Step::Command) {
-            Ok(csts) => Stopped::Late { csts, waited },
+            Ok(csts) => Stopped::Late { csts, reason },
             Err(error) => Stopped::Controller(error),
         }
     }

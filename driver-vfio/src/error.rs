@@ -6,6 +6,7 @@ use std::time::Duration;
 use nvme_wire::Status;
 use nvme_wire::regs::{Cap, Csts};
 
+use crate::abort::Abort;
 use crate::backing::BackingError;
 
 /// What the driver was doing with the controller.
@@ -212,10 +213,11 @@ pub enum Error {
         /// What the completion says.
         status: Status,
     },
-    /// A read, write or flush was not completed in time. Drop the controller, which resets it.
+    /// A read, write or flush was not completed in time, nor after its Abort. Drop the controller,
+    /// which resets it.
     #[error(
-        "{controller}: {command} of {range} was not completed within {waited:?} (CSTS {:#010x}); drop \
-         the controller, which resets it, and open it again", csts.into_bits()
+        "{controller}: {command} of {range} was not completed within {waited:?} (CSTS {:#010x}), and \
+         {abort}; drop the controller, which resets it, and open it again", csts.into_bits()
     )]
     IoLate {
         /// The controller.
@@ -226,8 +228,10 @@ pub enum Error {
         range: BlockRange,
         /// CSTS as last read.
         csts: Csts,
-        /// How long the driver waited.
+        /// How long the driver waited, with the wait for the Abort.
         waited: Duration,
+        /// What became of the Abort.
+        abort: Abort,
     },
     /// These bytes are no blocks of the namespace. Ask for others.
     #[error(

@@ -17,6 +17,7 @@
 //! Backings: [`Model`], the emulated controller in this process, [`user::Client`], one in another
 //! process, and [`vfio::Vfio`], a real one.
 
+mod abort;
 mod admin;
 mod backing;
 mod block_io;
@@ -36,6 +37,7 @@ pub mod user;
 pub mod vfio;
 mod watch;
 
+pub use abort::Abort;
 pub use backing::{Backing, BackingError, BarOffset, DmaRegion, Iova, Registers};
 pub use block_io::{Access, BlockIo};
 pub use controller::{Controller, Disabled, Enabled};

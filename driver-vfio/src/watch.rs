@@ -20,7 +20,7 @@ pub struct Deadlines {
     /// What CAP.TO and CRTO count: 500 ms by the specification. Emulated controllers that never
     /// get ready are given less.
     pub ready_unit: Duration,
-    /// For an admin command.
+    /// For an admin command, and for one of block I/O until it is aborted.
     pub command: Duration,
     /// For a normal shutdown, if the controller (RTD3E) does not ask for more.
     pub shutdown: Duration,

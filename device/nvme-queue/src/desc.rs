@@ -129,8 +129,7 @@ impl Layout {
         (0..slots).filter_map(move |slot| {
             let state = *words.get((ARRAYS + slot) as usize)?;
             let tag = *words.get((self.tags() + slot) as usize)?;
-            let index = (state >> 1) << self.shape.log2_depth | slot;
-            ring.is_in_flight(state).then(|| (ring.cid(index), tag))
+            Some((ring.cid_in_flight(slot, state)?, tag))
         })
     }
 

@@ -96,6 +96,17 @@ impl<P: Platform, W: Ticket> Queue<P, W> {
         Faults::read::<P>(self.words.faults)
     }
 
+    /// CID of the command in flight that was submitted with `tag`. For whoever submits and drains
+    /// alone, since nothing is ordered here.
+    pub fn cid_in_flight(self, tag: u64) -> Option<u16> {
+        (0..self.shape.depth()).find_map(|slot| {
+            // Ordering: [SQ-3] none: the caller has written the tag itself.
+            let is_it = self.words.tag.at(slot).load(Order::Relaxed) == tag;
+            let cid = self.ring.cid_in_flight(slot, self.state(slot))?;
+            is_it.then_some(cid)
+        })
+    }
+
     /// State of the slot of `index`, unordered.
     #[inline(always)]
     pub(crate) fn state(self, index: u64) -> u64 {

@@ -198,6 +198,12 @@ impl<W: Ticket> Ring<W> {
         (self.slot(index) | self.generation(self.lap(index)) << self.log2_depth) as u16
     }
 
+    /// CID of the command in `slot`, whose state is `state`; none if it is free.
+    pub(crate) fn cid_in_flight(self, slot: u64, state: u64) -> Option<u16> {
+        let index = (state >> 1) << self.log2_depth | slot;
+        self.is_in_flight(state).then(|| self.cid(index))
+    }
+
     /// Low bits of a lap, as many as a CID has beside the slot.
     #[inline(always)]
     fn generation(self, lap: u64) -> u64 {

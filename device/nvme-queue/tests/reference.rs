@@ -61,6 +61,17 @@ impl Reference {
         self.submitted += 1;
     }
 
+    /// Serial number and CID of the commands that are not finished.
+    fn in_flight(&self, laps: u64) -> impl Iterator<Item = (u64, u16)> {
+        let depth = self.slots.len() as u64;
+        let generations = laps.min(0x8000 / depth);
+        let slots = (0..).zip(&self.slots);
+        slots.filter_map(move |(slot, (begun, command))| {
+            let cid = (begun.checked_sub(1)? % generations) * depth + slot;
+            Some(((*command)?, cid as u16))
+        })
+    }
+
     /// Drains one CQE; false if there is none.
     fn drain(&mut self, laps: u64) -> bool {
         let Some((sqid, cid)) = self.posted.pop_front() else {
@@ -176,6 +187,12 @@ fn follows_the_reference<W: Ticket>(depth: u32, steps: &[Step]) -> Result<(), Te
         }
         prop_assert_eq!(&*finished.0.borrow(), &reference.finished);
         prop_assert_eq!(queue.faults(), reference.faults);
+        for (serial, cid) in reference.in_flight(laps) {
+            prop_assert_eq!(queue.cid_in_flight(serial), Some(cid));
+        }
+        if let Some(&finished) = reference.finished.last() {
+            prop_assert_eq!(queue.cid_in_flight(finished), None);
+        }
     }
     Ok(())
 }

@@ -65,7 +65,17 @@ pub struct Answering {
 
 impl Answering {
     pub fn new(answer: impl Fn(Sqe) -> Answer + Send + 'static) -> Self {
-        let fake = Fake::new(Script::good());
+        Self::serving(Script::good(), answer, |_| {})
+    }
+
+    /// With these registers. `turn` is called all the time, and after the doorbell of a command was
+    /// seen before that command is answered: for I/O queues.
+    pub fn serving(
+        script: Script,
+        answer: impl Fn(Sqe) -> Answer + Send + 'static,
+        turn: impl Fn(&Fake) + Send + 'static,
+    ) -> Self {
+        let fake = Fake::new(script);
         let commands = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = thread::spawn({
@@ -73,13 +83,17 @@ impl Answering {
             move || {
                 let (mut served, mut posted) = (0, 0);
                 while !stop.load(Ordering::Relaxed) {
-                    if served % ENTRIES == fake.admin_tail() {
-                        thread::yield_now();
+                    let tail = fake.admin_tail();
+                    turn(&fake);
+                    if served % ENTRIES == tail {
+                        // Asleep, so that many of these leave the CPUs to their drivers.
+                        thread::sleep(Duration::from_micros(20));
                         continue;
                     }
                     let sqe = fetch(&fake, served);
                     commands.lock().unwrap().push(sqe);
                     served += 1;
+                    assert_eq!(served % ENTRIES, tail, "one command at a time");
                     posted += complete(&fake, served, posted, sqe, &answer(sqe));
                 }
             }
@@ -105,8 +119,12 @@ impl Drop for Answering {
 }
 
 fn fetch(fake: &Fake, served: u32) -> Sqe {
-    let asq = fake.written(offset::ASQ)[0] + u64::from(served % ENTRIES) * 64;
-    let words = at_iova(asq, 8);
+    sqe_at(fake.written(offset::ASQ)[0] + u64::from(served % ENTRIES) * 64)
+}
+
+/// The SQE at an IOVA, whose doorbell was seen.
+pub fn sqe_at(iova: u64) -> Sqe {
+    let words = at_iova(iova, 8);
     Sqe::from_words(std::array::from_fn(|word| {
         words.at(word as u64).load(Order::Relaxed)
     }))

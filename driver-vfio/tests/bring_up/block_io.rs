@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use driver_vfio::{Access, Backing, BlockIo, BlockRange, Controller, Deadlines, Enabled, Error};
+use driver_vfio::{
+    Abort, Access, Backing, BlockIo, BlockRange, Controller, Deadlines, Enabled, Error,
+};
 use nvme_model::{Commands, Configuration, Fault, Faults, Namespace, Rule, When};
 use nvme_wire::Status;
 
@@ -174,7 +176,7 @@ fn a_command_that_never_completes_is_an_error_in_bounded_time() {
     let error = io.write(0, &bytes(8192 * 512, 0)).expect_err("one is lost");
     let text = error.to_string();
     assert!(
-        matches!(error, Error::IoLate { range, .. } if range.lba == 256),
+        matches!(error, Error::IoLate { range, abort: Abort::NotDone, .. } if range.lba == 256),
         "{text}"
     );
     assert!(text.contains("WRITE of 256 blocks from LBA 256"), "{text}");

@@ -1,9 +1,11 @@
 //! Bring-up, admin queue, block I/O and shutdown: against a controller made of registers alone, and against
 //! the emulated controller, with and without faults.
 
+mod aborts;
 mod answering;
 mod block_io;
 mod completions;
+mod disk;
 mod emulated;
 mod failing;
 mod faulty;

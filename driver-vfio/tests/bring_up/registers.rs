@@ -63,7 +63,8 @@ struct State {
 pub struct Fake {
     script: Script,
     state: Mutex<State>,
-    doorbells: [AtomicU32; 2],
+    /// SQ tail and CQ head of the admin queue and of I/O queue pair 1.
+    doorbells: [AtomicU32; 4],
 }
 
 impl Fake {
@@ -96,6 +97,16 @@ impl Fake {
     /// Value of the admin queue's SQ tail doorbell.
     pub fn admin_tail(&self) -> u32 {
         self.doorbells[0].load(Ordering::Acquire)
+    }
+
+    /// Value of the SQ tail doorbell of I/O queue pair 1.
+    pub fn io_tail(&self) -> u32 {
+        self.doorbells[2].load(Ordering::Acquire)
+    }
+
+    /// As before that queue is created.
+    pub fn clear_io_tail(&self) {
+        self.doorbells[2].store(0, Ordering::Release);
     }
 
     pub fn accesses(&self) -> u64 {
@@ -171,11 +182,9 @@ impl Backing for Fake {
         "fake-0"
     }
     fn doorbell(&self, at: BarOffset) -> Result<NativeCell<u32, System>, BackingError> {
-        match at.0.checked_sub(offset::DOORBELLS) {
-            Some(0) => Ok(doorbell(&self.doorbells[0])),
-            Some(_) => Ok(doorbell(&self.doorbells[1])),
-            None => Err("no doorbell there".into()),
-        }
+        let index = at.0.checked_sub(offset::DOORBELLS).map(|bytes| bytes / 4);
+        let word = index.and_then(|index| self.doorbells.get(index as usize));
+        word.map(doorbell).ok_or("no doorbell there".into())
     }
     fn map_dma(&self, region: DmaRegion) -> Result<Iova, BackingError> {
         self.state.lock().unwrap().mapped.push(region);

@@ -47,6 +47,9 @@ pub struct Namespace {
     pub block_shift: u8,
     /// What QEMU's block layer lets fail.
     pub faults: Vec<Fault>,
+    /// How long QEMU's block layer takes for everything, nanoseconds; if not 0, there is no file, and
+    /// what is written is lost.
+    pub latency_ns: u64,
     /// Further properties of QEMU's device, as `,ms=8`.
     pub properties: &'static str,
 }
@@ -153,13 +156,14 @@ impl Setup {
 }
 
 impl Namespace {
-    /// A namespace without faults.
+    /// A namespace without faults, as fast as its file.
     pub fn new(nsid: u32, bytes: u64, block_shift: u8) -> Self {
         Self {
             nsid,
             bytes,
             block_shift,
             faults: Vec::new(),
+            latency_ns: 0,
             properties: "",
         }
     }
@@ -167,7 +171,12 @@ impl Namespace {
     /// The arguments that make it, with its blocks in `image`, for the controller in `slot`.
     fn arguments(&self, slot: u8, image: &Path) -> [String; 4] {
         let node = format!("d{slot}-{}", self.nsid);
-        let file = json!({"driver": "file", "filename": image});
+        let file = match self.latency_ns {
+            0 => json!({"driver": "file", "filename": image}),
+            ns => {
+                json!({"driver": "null-co", "size": self.bytes, "read-zeroes": true, "latency-ns": ns})
+            }
+        };
         let fault = |fault: &Fault| {
             json!({"event": "none", "iotype": fault.operation, "sector": fault.sector,
                    "errno": rustix::io::Errno::IO.raw_os_error(), "once": false})

@@ -4,13 +4,17 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use driver_vfio::{Access, BarOffset, Error, Iova, NamespaceFault, Registers};
+use driver_vfio::{
+    Abort, Access, BarOffset, Controller, Deadlines, Error, Iova, NamespaceFault, Registers,
+};
 use nvme_wire::admin::AdminOpcode;
 use nvme_wire::identify::PAGE_WORDS;
 use nvme_wire::regs::doorbell_offset;
 use nvme_wire::{Sqe, Status};
 use warpstore_qemu_tests::breach::{admin_opcodes, breaches};
+use warpstore_qemu_tests::memory::Admin;
 use warpstore_qemu_tests::qemu;
 use warpstore_qemu_tests::qtest::Qtest;
 use warpstore_qemu_tests::setup::{Fault, Namespace, Setup};
@@ -18,12 +22,13 @@ use warpstore_qemu_tests::site::{Expected, Site};
 use warpstore_qemu_tests::suite;
 
 /// Admin commands that the driver has a use for. No Format, no Sanitize, no firmware.
-const USED: [AdminOpcode; 7] = [
+const USED: [AdminOpcode; 8] = [
     AdminOpcode::DELETE_IO_SQ,
     AdminOpcode::CREATE_IO_SQ,
     AdminOpcode::DELETE_IO_CQ,
     AdminOpcode::CREATE_IO_CQ,
     AdminOpcode::IDENTIFY,
+    AdminOpcode::ABORT,
     AdminOpcode::SET_FEATURES,
     AdminOpcode::DOORBELL_BUFFER_CONFIG,
 ];
@@ -205,6 +210,46 @@ fn errors_of_the_medium_end_block_io_with_lba_and_status() {
     io.read(701, &mut bytes[..512]).unwrap();
     drop(io);
     controller.shutdown().unwrap();
+}
+
+/// QEMU takes the Abort, and says that it has not aborted the command.
+#[test]
+fn a_command_of_block_io_that_is_late_is_aborted() {
+    let Some(program) = qemu::find() else {
+        return;
+    };
+    let mut namespace = Namespace::new(1, 1 << 20, 9);
+    namespace.latency_ns = 4_000_000_000;
+    let setup = Setup {
+        namespaces: vec![namespace],
+        ..Setup::default()
+    };
+    let rig = Rig::new(&program, &setup);
+    let deadlines = Deadlines {
+        command: Duration::from_secs(1),
+        ..Deadlines::SSD
+    };
+    let controller = Controller::open(rig.machine.clone(), deadlines).unwrap();
+    let memory = Admin::sharing(rig.machine.allocate(controller.admin_bytes()));
+    let mut controller = controller.enable(memory, 1).unwrap();
+    let mut io = rig.site.block_io(&mut controller, 1, Access::ReadOnly);
+    let error = io.read(0, &mut [0; 512]).expect_err("QEMU takes longer");
+    assert!(
+        matches!(
+            error,
+            Error::IoLate {
+                abort: Abort::NotDone,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    drop(io);
+    drop(controller);
+    let log = rig.machine.log();
+    assert_eq!(breaches(&log), [""; 0]);
+    assert!(admin_opcodes(&log).contains(&AdminOpcode::ABORT.0));
+    assert_eq!(rig.machine.n_mapped(), 0, "mappings are taken back");
 }
 
 /// The file below the controller is read and written by nobody's driver.
