@@ -82,7 +82,7 @@ fn an_ssd_that_is_unplugged_ends_the_bench_and_leaves() {
     assert!(passes("unplug", &[setup]).controller_was_stopped());
 }
 
-/// The suite, and blocks that the kernel's own driver reads and writes in turn.
+/// The suite, by registers and by shadow doorbells, and blocks that the kernel's own driver reads and writes in turn.
 #[test]
 #[ignore = "boots guests, which `cargo xtask test qemu` makes ready"]
 fn two_controllers_with_two_namespaces_each_conform() {
