@@ -96,7 +96,7 @@ impl Controller<Enabled> {
     }
 
     /// Asks the controller to take the doorbells of I/O queues from `memory`, where it offers that and
-    /// its pages have room for them; false if not. From then on registers alone do not ring: only
+    /// its pages have room for them; false if not, or if it refuses. From then on registers alone do not ring: only
     /// block I/O and a [`Proxy`](crate::Proxy) may ring, so this is not for submitters of their own.
     ///
     /// # Errors
@@ -119,8 +119,12 @@ impl Controller<Enabled> {
         // The controller may use the pages from now on, whatever it answers.
         self.state.live.retain(memory);
         let command = Sqe::doorbell_buffer_config(values.0, events.0);
-        self.state.live.admin().run(command)?;
-        self.state.shadows = Some(shadows);
+        match self.state.live.admin().run(command) {
+            Ok(_) => self.state.shadows = Some(shadows),
+            // It has registers as well.
+            Err(Error::Refused { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
         Ok(true)
     }
 

@@ -5,7 +5,7 @@ use nvme_wire::admin::{
     AdminOpcode, Cns, CreateCqCdw11, CreateSqCdw11, IdentifyCdw10, NumberOfQueues,
 };
 use nvme_wire::identify::{
-    EntrySizes, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, PAGE_WORDS,
+    EntrySizes, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, Oacs, PAGE_WORDS,
 };
 use nvme_wire::{Sqe, Status};
 
@@ -160,6 +160,28 @@ fn a_refused_number_of_queues_is_an_error() {
     );
     assert!(!rig.fake.is_enabled());
     assert_eq!(rig.fake.n_mapped(), 0);
+}
+
+#[test]
+fn shadow_doorbells_that_are_offered_and_refused_leave_the_registers() {
+    let rig = Answering::new(|sqe| match AdminOpcode(sqe.opcode()) {
+        AdminOpcode::IDENTIFY if is_identify(sqe, Cns::CONTROLLER) => {
+            let mut page = controller_page();
+            page.oacs_bits = Oacs::DOORBELL_BUFFER.bits();
+            Answer::page(page.to_words())
+        }
+        AdminOpcode::CREATE_IO_CQ | AdminOpcode::CREATE_IO_SQ => Answer::status(Status::SUCCESS),
+        _ => usual(sqe),
+    });
+    let mut controller = enable(&rig, 1).unwrap();
+    let memory = Admin::new(controller.shadow_bytes());
+    assert!(!controller.use_shadow_doorbells(memory).unwrap());
+    let memory = rings();
+    let pair = controller.create_queue_pair(request(&memory, 1, 64));
+    assert_eq!(pair.unwrap().shadows, None);
+    let commands = rig.commands.lock().unwrap();
+    let asked = |sqe: &Sqe| sqe.opcode() == AdminOpcode::DOORBELL_BUFFER_CONFIG.0;
+    assert!(commands.iter().any(asked));
 }
 
 #[test]
