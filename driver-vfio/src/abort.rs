@@ -26,21 +26,22 @@ pub enum Abort {
     NotDone,
     /// The controller refused to abort.
     Refused(Status),
-    /// The Abort was not completed in time either, so the admin queue is dead too.
+    /// The Abort was not completed in time either, or an admin command before it was not: the admin queue
+    /// is dead too.
     Late,
 }
 
 impl fmt::Display for Abort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unsent => "no Abort was sent, since its queue was given up",
+            Self::Unsent => "no Abort was sent, since its queue was given up or the wait was ended",
             Self::Done => "its Abort succeeded, but it never completed",
             Self::NotDone => "its Abort was answered with \"not aborted\"",
             Self::Refused(status) => {
                 let (name, bits) = (status.name(), status.bits());
                 return write!(f, "its Abort was refused: {name} (status {bits:#06x})");
             }
-            Self::Late => "its Abort was not completed in time either",
+            Self::Late => "its Abort was not completed in time either, or the admin queue was dead",
         })
     }
 }

@@ -15,9 +15,8 @@ use std::borrow::BorrowMut;
 use std::ops::Range;
 use std::sync::Arc;
 
-use nvme_wire::Cqe;
 use nvme_wire::sqe::IoOpcode;
-use warpstore_simt::{Cell, Cells, NativeCell, NativeCells, Order, System};
+use warpstore_simt::{Cell, Cells, NativeCells, Order, System};
 
 use crate::backing::DmaRegion;
 use crate::controller::{Controller, Enabled};
@@ -25,8 +24,8 @@ use crate::cpu_queue::{CpuQueue, MAX_ENTRIES, QUEUE_PRIVATE_WORDS, RING_PAGES};
 use crate::error::Error;
 use crate::memory::{Mapped, QueueMemory};
 use crate::namespace::Namespace;
-use crate::proxy::Line;
 use crate::queue_pair::{QueuePairRequest, Ring};
+use crate::shadow::Near;
 
 /// Commands in flight, each with data and a PRP list of its own: a slot.
 const SLOTS: u64 = 8;
@@ -126,9 +125,9 @@ impl<C: BorrowMut<Controller<Enabled>>> BlockIo<C> {
             let registers = doorbells.map(|doorbell| doorbell.register);
             CpuQueue::new(watch, memory, page_bytes, qid, entries, registers)
         } else {
-            let near = near_doorbells(&memory, page_bytes);
-            let line = Line::new(near, doorbells, entries.into());
-            CpuQueue::new(watch, memory, page_bytes, qid, entries, near).passed_on_by(line)
+            let near = Near::new(&memory, page_bytes, doorbells, entries);
+            let words = near.words();
+            CpuQueue::new(watch, memory, page_bytes, qid, entries, words).passed_on_by(near)
         };
         write_lists(&queue, page_bytes);
         Ok(Self {
@@ -279,20 +278,6 @@ impl<C: BorrowMut<Controller<Enabled>>> Drop for BlockIo<C> {
         // Nobody is left to tell; `end` has kept the memory out of use.
         let _ = self.end();
     }
-}
-
-/// Words to ring in where the doorbells are passed on: at the end of the CQ's page, of which the ring
-/// takes a part only.
-fn near_doorbells(memory: &Mapped, page_bytes: u64) -> [NativeCell<u32, System>; 2] {
-    const {
-        assert!(
-            (MAX_ENTRIES as usize) << Cqe::SIZE_LOG2 < 4096,
-            "the ring leaves room in the smallest page"
-        )
-    };
-    let last = RING_PAGES * page_bytes / 8 - 1;
-    let words = memory.cells().shared.part(last, 1).halves();
-    [words.at(0), words.at(1)]
 }
 
 /// Writes every slot's PRP list: its pages but the first.

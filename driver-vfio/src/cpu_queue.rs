@@ -1,6 +1,5 @@
 //! A queue pair that the driver itself submits to: the admin queue, and that of block I/O.
 
-use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use nvme_queue::{EMPTY, FAULT_WORDS, Finish, Patience, Queue, Reason, Shape, Words};
@@ -10,7 +9,7 @@ use warpstore_simt::{Cell, Cells, Native, NativeCell, Order, Platform, Solo, Sys
 
 use crate::error::{Error, Step};
 use crate::memory::{Mapped, QueueCells};
-use crate::proxy::Line;
+use crate::shadow::Near;
 use crate::watch::Watch;
 
 /// Most entries of either ring: so few that each ring fits in the smallest page.
@@ -35,7 +34,7 @@ pub(crate) struct CpuQueue {
     queue: Queue<Native>,
     memory: Mapped,
     /// Passes doorbells on, if the queue rings in memory.
-    line: Option<RefCell<Line>>,
+    near: Option<Near>,
 }
 
 /// Why a command was not submitted, or did not complete.
@@ -76,21 +75,19 @@ impl CpuQueue {
             queue: Queue::new(words, shape, id),
             watch,
             memory,
-            line: None,
+            near: None,
         }
     }
 
-    /// The queue, whose doorbells in memory `line` passes on.
-    pub(crate) fn passed_on_by(mut self, line: Line) -> Self {
-        self.line = Some(RefCell::new(line));
+    /// The queue, whose doorbells are the words of `near`.
+    pub(crate) fn passed_on_by(mut self, near: Near) -> Self {
+        self.near = Some(near);
         self
     }
 
     fn pass_on(&self) {
-        let Some(line) = &self.line else { return };
-        // A CQ head beyond what was submitted: the controller completes what nobody sent.
-        if line.borrow_mut().pass_on().is_err() {
-            self.queue.kill();
+        if let Some(near) = &self.near {
+            near.pass_on();
         }
     }
 

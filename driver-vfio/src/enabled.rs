@@ -96,8 +96,9 @@ impl Controller<Enabled> {
     }
 
     /// Asks the controller to take the doorbells of I/O queues from `memory`, where it offers that and
-    /// its pages have room for them; false if not, or if it refuses. From then on registers alone do not ring: only
-    /// block I/O and a [`Proxy`](crate::Proxy) may ring, so this is not for submitters of their own.
+    /// its pages have room for them; false if not, or if it refuses. From then on registers alone do not
+    /// ring: pairs are used by block I/O and behind a [`Proxy`](crate::Proxy), and not by submitters that
+    /// ring themselves.
     ///
     /// # Errors
     /// `Memory` if `memory` is smaller than [`Controller::shadow_bytes`] or not aligned; else as for
@@ -128,6 +129,16 @@ impl Controller<Enabled> {
         Ok(true)
     }
 
+    /// Whether I/O queues ring in memory first.
+    pub fn uses_shadow_doorbells(&self) -> bool {
+        self.state.shadows.is_some()
+    }
+
+    /// Whether this would be an I/O queue pair with room for its doorbells in memory.
+    fn has_shadows_for(&self, qid: u16) -> bool {
+        qid > 0 && Shadows::have_room(self.page_bytes(), self.cap.dstrd(), qid)
+    }
+
     /// The highest identifier that no queue pair has.
     pub(crate) fn free_queue_id(&self) -> Result<u16, Error> {
         let granted = self.n_io_queues();
@@ -144,6 +155,7 @@ impl Controller<Enabled> {
     /// The doorbells of a queue pair: SQ tail, CQ head.
     pub(crate) fn doorbells(&self, qid: u16) -> Result<[Doorbell<Native>; 2], Error> {
         let shadows = self.state.shadows.as_ref();
+        let shadows = shadows.filter(|_| self.has_shadows_for(qid));
         let shadows = shadows.map(|shadows| shadows.cells(qid));
         let doorbell = |is_cq| {
             let at = BarOffset(doorbell_offset(qid, is_cq, self.cap.dstrd()));
@@ -185,7 +197,10 @@ impl Controller<Enabled> {
             sq_doorbell,
             cq_doorbell,
         };
-        let shadows = self.state.shadows.as_ref().map(|shadows| {
+        // [DB-2] Not those of a pair that exists: the controller refuses to create it again.
+        let is_free = self.has_shadows_for(qid) && !self.state.pairs.contains(&qid);
+        let shadows = self.state.shadows.as_ref().filter(|_| is_free);
+        let shadows = shadows.map(|shadows| {
             shadows.clear(qid);
             shadows.of(qid)
         });

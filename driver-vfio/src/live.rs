@@ -16,7 +16,7 @@ pub(crate) struct Live {
     watch: Watch,
     cap: Cap,
     admin: Option<AdminQueue>,
-    /// Memory of queues that could not be deleted.
+    /// Memory of queues that could not be deleted, and pages of shadow doorbells.
     retained: Vec<Mapped>,
 }
 

@@ -24,8 +24,10 @@ pub trait QueueMemory: Send + Sync {
 #[derive(Clone, Copy)]
 pub struct QueueCells {
     /// Memory that the controller will reach:
-    /// [`Controller::admin_bytes`](crate::Controller::admin_bytes) or
-    /// [`Controller::block_io_bytes`](crate::Controller::block_io_bytes) long, and aligned to
+    /// [`Controller::admin_bytes`](crate::Controller::admin_bytes),
+    /// [`Controller::block_io_bytes`](crate::Controller::block_io_bytes) or
+    /// [`Controller::shadow_bytes`](crate::Controller::shadow_bytes) long (shadow doorbells use nothing
+    /// else of this), and aligned to
     /// [`Controller::page_bytes`](crate::Controller::page_bytes).
     pub shared: NativeCells<u64, System>,
     /// Memory of the CPU alone: [`QUEUE_PRIVATE_WORDS`](crate::QUEUE_PRIVATE_WORDS) long.

@@ -4,6 +4,9 @@
 //!  submitters ─ tail, head ─► page in memory ─ [DB-1] proxy: is it ahead? ─► doorbell in the BAR
 //! ```
 //!
+//! A virtual controller may have its doorbells in memory as well (`shadow`): those come first then, and the
+//! BAR only when it asks.
+//!
 //! A GPU reaches host memory always, the BAR of an SSD seldom. So kernels ring in a page of pinned
 //! host memory, and one CPU copies what changed there. On the way it looks at each value: a tail that
 //! is no entry, or further ahead than the ring has room, is not passed on, and neither is anything
@@ -26,7 +29,7 @@ use std::time::Duration;
 use warpstore_simt::{Cells, NativeCells, System};
 
 use crate::queue_pair::QueuePair;
-pub(crate) use line::Line;
+use line::Line;
 
 /// Words between two doorbells of the page: each has a cache line of its own.
 const STRIDE: u64 = 32;

@@ -5,13 +5,22 @@
 //!  tail ─► shadow doorbell ─ [DB-2] full fence ─► event index: is it passed? ─► register
 //! ```
 //!
-//! For queues whose doorbells the CPU rings: those of block I/O, and of kernels behind the proxy. Both
-//! pages are laid out as the registers are.
+//! For queues whose doorbells the CPU rings: those of block I/O, and of kernels behind the proxy. The
+//! admin queue rings registers alone, as Linux has it. Both pages are laid out as the registers are.
+#![allow(
+    unsafe_code,
+    reason = "doorbells are words of 4 bytes in memory of words of 8"
+)]
+// UNSAFETY: memory that nobody accesses by larger words meanwhile becomes words of 4 bytes.
 
+use std::cell::Cell as StdCell;
+
+use nvme_wire::Cqe;
 use nvme_wire::regs::doorbell_offset;
-use warpstore_simt::{Cell, Cells, NativeCell, NativeCells, Order, Platform, System};
+use warpstore_simt::{Cell, Cells, Native, NativeCell, NativeCells, Order, Platform, System};
 
 use crate::backing::Iova;
+use crate::cpu_queue::{MAX_ENTRIES, RING_PAGES};
 use crate::memory::{Mapped, QueueCells};
 
 /// Bytes of [`QueueCells::shared`] that shadow doorbells need, in pages of `page_bytes`: the doorbells,
@@ -40,7 +49,11 @@ impl Shadows {
     /// The pages in `memory`, which has [`shared_bytes`] and stays as long as the controller is enabled.
     pub(crate) fn new(memory: &Mapped, page_bytes: u64, dstrd: u8) -> Self {
         let QueueCells { shared, .. } = memory.cells();
-        let page = |index| shared.part(index * page_bytes / 8, page_bytes / 8).halves();
+        let page = |index| {
+            let words = shared.part(index * page_bytes / 8, page_bytes / 8);
+            // SAFETY: zeroed before it was mapped, and touched by nobody else here since.
+            unsafe { words.halves() }
+        };
         Self {
             values: page(0),
             events: page(1),
@@ -113,17 +126,69 @@ impl<P: Platform> Doorbell<P> {
     }
 }
 
-/// Entries from `from` up to `to`, forward, whatever the two are.
+/// Entries from `from` up to `to`, forward, whatever the two are. `entries` is a power of two.
 pub(crate) fn distance(from: u32, to: u32, entries: u32) -> u32 {
-    to.wrapping_sub(from).wrapping_add(entries) % entries
+    to.wrapping_sub(from) % entries
 }
+
+/// Doorbells of a queue of the driver's own that is rung in memory: near words that the queue rings, and
+/// from which its thread passes values on, as they are.
+pub(crate) struct Near {
+    words: [NativeCell<u32, System>; 2],
+    to: [Doorbell<Native>; 2],
+    passed: [StdCell<u32>; 2],
+    entries: u32,
+}
+
+impl Near {
+    /// For a new queue pair of `entries` whose rings are the first pages of `memory`. The words lie at
+    /// the end of the CQ's page, of which a ring takes a part only.
+    pub(crate) fn new(
+        memory: &Mapped,
+        page_bytes: u64,
+        to: [Doorbell<Native>; 2],
+        entries: u16,
+    ) -> Self {
+        let last = RING_PAGES * page_bytes / 8 - 1;
+        // SAFETY: nobody else uses the word: the ring ends before it.
+        let words = unsafe { memory.cells().shared.part(last, 1).halves() };
+        Self {
+            words: [words.at(0), words.at(1)],
+            to,
+            passed: Default::default(),
+            entries: entries.into(),
+        }
+    }
+
+    /// The words to ring: SQ tail, CQ head.
+    pub(crate) fn words(&self) -> [NativeCell<u32, System>; 2] {
+        self.words
+    }
+
+    /// Passes on what was rung since the last time. A wait for room in the ring would not call this, so
+    /// no more is submitted than the queue takes at once.
+    pub(crate) fn pass_on(&self) {
+        for ((word, to), passed) in self.words.iter().zip(&self.to).zip(&self.passed) {
+            // Ordering: none: this thread rang, after its fence ([SQ-3], [CQ-4]).
+            let value = word.load(Order::Relaxed);
+            let before = passed.replace(value);
+            if value != before {
+                to.ring(before, value, self.entries);
+            }
+        }
+    }
+}
+
+const _: () = {
+    let ring = (MAX_ENTRIES as usize) << Cqe::SIZE_LOG2;
+    assert!(ring < 4096, "the CQ leaves room in the smallest page");
+};
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use warpstore_qemu_tests::memory::doorbell;
-    use warpstore_simt::Native;
 
     use super::*;
 
@@ -159,8 +224,8 @@ mod tests {
 
     #[test]
     fn an_event_index_beyond_the_ring_is_taken_as_one_in_it() {
-        for event in [8, u32::MAX, u32::MAX - 6] {
-            assert!(distance(3, event, 8) < 8);
+        for (event, same) in [(8, 0), (u32::MAX, 7), (u32::MAX - 6, 1)] {
+            assert_eq!(distance(3, event, 8), distance(3, same, 8), "{event}");
         }
     }
 

@@ -51,8 +51,8 @@ impl Ringing {
         let words = Proxy::words(pairs.len() as u64);
         let page = runner.allocate(Place::Dma, words as usize * 4)?;
         let cells = page.cells(0, words);
-        // SAFETY: the page goes after the proxy, and both before the session lets go of the SSDs,
-        // whose backings have the doorbells.
+        // SAFETY: the page goes after the proxy, and both before the session shuts the SSDs down, whose
+        // controllers and backings have the doorbells.
         let proxy = unsafe { Proxy::start(pairs, cells) }
             .map_err(|error| Error::Configuration(format!("no thread for doorbells: {error}")))?;
         *pairs = Proxy::stand_in(pairs, cells);

@@ -110,8 +110,8 @@ impl Image {
     #[inline(always)]
     pub(crate) fn doorbell(self, address: u64) -> u32 {
         let doorbell = self.read(address) as *mut u32;
-        // SAFETY: the controller wrote the doorbell's address into the record, and doorbells are
-        // valid by the contract of `new`.
+        // SAFETY: the controller wrote the doorbell's address into the record: a register's, valid by the
+        // contract of `new`, or a word of a DMA range, which stays mapped while the queue exists.
         unsafe { NativeCell::<u32, System>::new(doorbell) }.load(Order::Relaxed)
     }
 

@@ -249,8 +249,9 @@ impl Sqe {
         }
     }
 
-    /// Take the doorbells of I/O queues from the page at `shadow`, and tell in the page at `event` which
-    /// values the registers shall tell, too. Both pages are laid out as the registers are.
+    /// Doorbell Buffer Config: have the controller take doorbells from the page at `shadow`, and say in the
+    /// page at `event` for which of them it wants registers to be rung as well. Both pages are laid out as
+    /// the registers are.
     #[inline]
     pub const fn doorbell_buffer_config(shadow: u64, event: u64) -> Self {
         Self {

@@ -124,9 +124,11 @@ impl<T: Word, S: Scope> NativeCells<T, S> {
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl<S: Scope> NativeCells<u64, S> {
-    /// The same memory as words of 4 bytes, the low half of each word first. Nobody uses these as
-    /// words of 8 bytes meanwhile.
-    pub fn halves(self) -> NativeCells<u32, S> {
+    /// The same memory as words of 4 bytes, the low half of each word first.
+    ///
+    /// # Safety
+    /// Nobody here accesses it by words of 8 bytes while the halves are used.
+    pub unsafe fn halves(self) -> NativeCells<u32, S> {
         NativeCells {
             address: self.address.cast(),
             len: 2 * self.len,

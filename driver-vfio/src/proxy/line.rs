@@ -1,4 +1,4 @@
-//! The way of one queue pair's doorbells, and what may pass.
+//! What may pass of the doorbells of one queue pair.
 #![allow(unsafe_code, reason = "doorbells are addresses")]
 // UNSAFETY: addresses of doorbells, which the caller of `Line::between` vouches for, become cells.
 
@@ -12,7 +12,7 @@ use crate::queue_pair::QueuePair;
 use crate::shadow::{Doorbell, Shadow, distance};
 
 /// The way of one queue pair's doorbells.
-pub(crate) struct Line {
+pub(super) struct Line {
     from: [NativeCell<u32, System>; 2],
     to: [Doorbell<Native>; 2],
     entries: u32,
@@ -30,7 +30,7 @@ impl Line {
     ///
     /// # Safety
     /// Those of both, in memory and registers, stay as long as this.
-    pub(crate) unsafe fn between(near: &QueuePair, pair: &QueuePair) -> Self {
+    pub(super) unsafe fn between(near: &QueuePair, pair: &QueuePair) -> Self {
         let cell = |address: u64| {
             let word = with_exposed_provenance_mut(address as usize);
             // SAFETY: a doorbell of one of them; the caller vouches for both.
@@ -57,12 +57,7 @@ impl Line {
         Self::new(registers(near), to, pair.entries)
     }
 
-    /// From the first doorbells to the second, SQ tail and CQ head each, of rings that nobody has used.
-    pub(crate) fn new(
-        from: [NativeCell<u32, System>; 2],
-        to: [Doorbell<Native>; 2],
-        entries: u32,
-    ) -> Self {
+    fn new(from: [NativeCell<u32, System>; 2], to: [Doorbell<Native>; 2], entries: u32) -> Self {
         Self {
             from,
             to,
@@ -76,7 +71,7 @@ impl Line {
 
     /// Passes on what has been rung since the last time; whether there was anything. Else which
     /// doorbell was refused (true: the CQ head), and its value.
-    pub(crate) fn pass_on(&mut self) -> Result<bool, (bool, u32)> {
+    pub(super) fn pass_on(&mut self) -> Result<bool, (bool, u32)> {
         if self.is_cut {
             return Ok(false);
         }

@@ -48,7 +48,7 @@ impl Rig {
 
     fn enable(&self) -> Controller<Enabled> {
         let deadlines = Deadlines {
-            command: Duration::from_millis(500),
+            command: Duration::from_millis(1000),
             ..PATIENT
         };
         enable_within(&self.answering, 1, deadlines).unwrap()

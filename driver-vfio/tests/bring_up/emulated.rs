@@ -1,7 +1,7 @@
 //! Bring-up against the emulated controller.
 
 use driver_vfio::{Access, Backing, BlockIo, DmaRegion, Error, Namespace};
-use nvme_model::Configuration;
+use nvme_model::{Configuration, Fault, Faults, Rule, When};
 use nvme_wire::regs::offset;
 use nvme_wire::{Sqe, Status};
 use warpstore_simt::{Cell, Cells, Order};
@@ -184,6 +184,60 @@ fn shadow_doorbells_are_used_where_they_are_offered_and_have_room() {
             controller.shutdown().unwrap();
         }
     }
+}
+
+#[test]
+fn a_pair_that_cannot_be_created_leaves_the_shadow_doorbells_of_others() {
+    let rig = Rig::new(Configuration {
+        shadow_doorbells: true,
+        ..configuration()
+    });
+    let mut controller = rig.enable(1);
+    let memory = Admin::new(controller.shadow_bytes());
+    assert!(controller.use_shadow_doorbells(memory).unwrap());
+    let (first, second) = (rings(), rings());
+    rig.backing.map_dma(first.cells().into()).unwrap();
+    rig.backing.map_dma(second.cells().into()).unwrap();
+    let data = Words::new(4096 / 8);
+    rig.backing.map_dma(data.cells().into()).unwrap();
+    let prp = DmaRegion::from(data.cells()).address();
+    let pair = controller
+        .create_queue_pair(request(&first, 1, 16))
+        .unwrap();
+    let submitter = Submitter::new(&pair);
+    for qid in [0, 1, 4, 600, u16::MAX] {
+        for _ in 0..3 {
+            let status = submitter.run(Sqe::read(1, 0, 0, prp, 0));
+            assert!(status.is_success());
+        }
+        controller
+            .create_queue_pair(request(&second, qid, 16))
+            .expect_err("it exists, or cannot");
+    }
+    assert_eq!(rig.model.counters()[0].reads, 15, "none ran twice");
+}
+
+#[test]
+fn a_completion_too_many_is_counted_by_shadow_doorbells_too() {
+    let rule = Rule::new(Fault::Duplicate, When::OneIn(3));
+    let rig = Rig::new(Configuration {
+        shadow_doorbells: true,
+        faults: Faults {
+            seed: 3,
+            rules: vec![rule],
+        },
+        ..configuration()
+    });
+    let mut controller = rig.enable(1);
+    let memory = Admin::new(controller.shadow_bytes());
+    assert!(controller.use_shadow_doorbells(memory).unwrap());
+    let memory = Admin::new(controller.block_io_bytes());
+    let mut io = BlockIo::open(&mut controller, 1, Access::ReadOnly, memory).unwrap();
+    for lba in 0..200 {
+        io.read(lba % 64, &mut [0; 512]).unwrap();
+    }
+    io.close().unwrap();
+    assert!(rig.model.faults()[0] > 0);
 }
 
 #[test]

@@ -159,7 +159,7 @@ impl Submitter {
     pub fn new(pair: &QueuePair) -> Self {
         let proxy = pair.shadows.map(|_| proxy(pair));
         let pair = match &proxy {
-            Some((_, page)) => &Proxy::stand_in(&[*pair], page.cells().halves())[0],
+            Some((_, page)) => &Proxy::stand_in(&[*pair], halves(page))[0],
             None => pair,
         };
         let layout = Layout::of(Shape::new(pair.entries, u32::MAX).expect("the driver checked it"));
@@ -242,10 +242,16 @@ impl Submitter {
 fn proxy(pair: &QueuePair) -> (Proxy, Words) {
     let page = Words::new(Proxy::words(1) as usize / 2);
     page.zero();
-    // SAFETY: the page stays beside the proxy; the pair's doorbells stay as long as it, which tests
-    // delete last, and nobody rings afterwards.
-    let proxy = unsafe { Proxy::start(std::slice::from_ref(pair), page.cells().halves()) };
+    // SAFETY: the page stays beside the proxy. The pair's doorbells are looked at when somebody rings, and
+    // tests ring no pair that they have deleted.
+    let proxy = unsafe { Proxy::start(std::slice::from_ref(pair), halves(&page)) };
     (proxy.expect("there is a thread"), page)
+}
+
+/// A page of doorbells, zeroed already.
+fn halves(page: &Words) -> NativeCells<u32, System> {
+    // SAFETY: from here on it holds doorbells, and nothing else uses it.
+    unsafe { page.cells().halves() }
 }
 
 /// Completions that nobody waits for.

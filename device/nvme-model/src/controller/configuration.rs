@@ -32,7 +32,7 @@ pub struct Configuration {
     /// in a file are in the machine's page cache until a Flush.
     pub volatile_write_cache: bool,
     /// Offers Doorbell Buffer Config, as virtual controllers do: asked for it, it takes the doorbells
-    /// of I/O queues from memory. Not for doorbells that the CPU does not reach.
+    /// of I/O queues from memory, which whoever serves them has to reach.
     pub shadow_doorbells: bool,
     /// What goes wrong in the I/O queues.
     pub faults: Faults,

@@ -7,7 +7,7 @@ use nvme_wire::{Cqe, Sqe, Status};
 use super::admin::Outcome;
 use super::{Controller, State};
 use crate::layout::{header, record, record_of};
-use crate::memory::{DmaRanges, Span};
+use crate::memory::DmaRanges;
 
 /// The queues that exist, by identifier minus one.
 #[derive(Default)]
@@ -15,8 +15,8 @@ pub(super) struct Queues {
     cqs: Vec<Option<Cq>>,
     /// The completion queue of each submission queue.
     sqs: Vec<Option<u16>>,
-    /// The page with shadow doorbells, if it has been told.
-    shadows: Option<Span>,
+    /// IOVA of the page with shadow doorbells, if it has been told.
+    shadows: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ impl Controller {
             self.doorbell(queues.shadows, cdw11.cqid(), true),
         );
         let (Some(sq_doorbell), Some(cq_doorbell)) = doorbells else {
-            return Status::INVALID_QUEUE_ID;
+            return Status::DATA_TRANSFER_ERROR;
         };
         *sq = Some(cdw11.cqid());
         self.doorbells.clear(qid, false);
@@ -109,9 +109,9 @@ impl Controller {
         Status::SUCCESS
     }
 
-    /// Doorbell Buffer Config (Base 5.8), for the I/O queues that will be created: refused with
-    /// Command Sequence Error where there is one already. The queues' doorbells are polled in memory
-    /// from then on, so no event index is ever told: registers need not be rung.
+    /// Doorbell Buffer Config (Base 5.8), for the I/O queues that will be created: this controller refuses
+    /// it with Command Sequence Error where there is one already. It polls the queues' doorbells in memory
+    /// from then on, so it tells no event index: registers need not be rung.
     pub(super) fn doorbell_buffer_config(&self, state: &mut State, sqe: &Sqe) -> Status {
         if !self.configuration.shadow_doorbells {
             return Status::INVALID_OPCODE;
@@ -121,24 +121,29 @@ impl Controller {
         }
         let image = self.image_here();
         let page = image.read(header::PAGE);
-        if !(sqe.prp1() | sqe.prp2()).is_multiple_of(page) {
+        let pages = [sqe.prp1(), sqe.prp2()];
+        if !(pages[0] | pages[1]).is_multiple_of(page) {
             return Status::INVALID_FIELD;
         }
         let mut ranges = DmaRanges::of(image);
-        let pages = [sqe.prp1(), sqe.prp2()].map(|at| ranges.span(at, page));
-        let [Some(shadows), Some(_)] = pages else {
+        if pages.iter().any(|&at| ranges.span(at, page).is_none()) {
             return Status::DATA_TRANSFER_ERROR;
-        };
-        state.queues.shadows = Some(shadows);
+        }
+        state.queues.shadows = Some(pages[0]);
         Status::SUCCESS
     }
 
-    /// Address of the doorbell of an I/O queue that counts: in memory, as far as the page has room.
-    fn doorbell(&self, shadows: Option<Span>, qid: u16, is_cq: bool) -> Option<u64> {
+    /// Address of the doorbell of an I/O queue that counts: in memory, as far as the page has room for
+    /// it; none if that is out of reach by now.
+    fn doorbell(&self, shadows: Option<u64>, qid: u16, is_cq: bool) -> Option<u64> {
+        let image = self.image_here();
         let dstrd = self.configuration.dstrd;
         let at = doorbell_offset(qid, is_cq, dstrd) - doorbell_offset(0, false, dstrd);
         match shadows {
-            Some(shadows) if at < shadows.len() => Some(shadows.address() + at),
+            Some(page) if at < image.read(header::PAGE) => {
+                let word = DmaRanges::of(image).span(page + at, 4)?;
+                Some(word.address())
+            }
             _ => self.doorbells.of(qid, is_cq),
         }
     }

@@ -97,7 +97,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes back a range as it was mapped. The submitter has no command in flight that names it.
+    /// Takes back a range as it was mapped. The submitter has no command in flight that names it, and no
+    /// queue with its rings or its doorbells there.
     ///
     /// # Errors
     /// [`MapError::NotMapped`].

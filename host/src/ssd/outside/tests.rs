@@ -193,6 +193,26 @@ fn arrays_are_put_changed_and_read_back_by_commands() {
 }
 
 #[test]
+fn shadow_doorbells_are_for_the_proxy() {
+    for (doorbells, offered) in [
+        (Doorbells::Direct, true),
+        (Doorbells::Proxy, false),
+        (Doorbells::Proxy, true),
+    ] {
+        let mut rig = Rig::offering(512, 1, offered);
+        rig.config.doorbells = doorbells;
+        let _serving = Serving::start(rig.models.clone(), 0).unwrap();
+        let model = driver_vfio::Model::new(Arc::clone(&rig.models[0]));
+        let backing: Arc<dyn Backing> = Arc::new(model);
+        let driver = bring_up(&backing, Buffer::dma, 3).unwrap();
+        let medium = Medium::Commands(Access::ReadOnly);
+        let ssd = ready(driver, backing, &rig.config, None, medium).unwrap();
+        let used = ssd.driver().controller().uses_shadow_doorbells();
+        assert_eq!(used, doorbells == Doorbells::Proxy && offered);
+    }
+}
+
+#[test]
 fn an_ssd_that_was_not_named_is_only_read() {
     let mut rig = Rig::new(512, 1);
     rig.vfio().destroy.truncate(1);

@@ -233,7 +233,7 @@ fn controller(input: &mut Input<'_>) -> Controller {
         to: 1,
         queues: 3,
         volatile_write_cache: choice & 0x40 != 0,
-        shadow_doorbells: choice & 0x80 != 0,
+        shadow_doorbells: false,
         faults: faults(choice),
         profile: if choice & 1 == 0 {
             Profile::IDEAL

@@ -75,6 +75,14 @@ pub fn fence_then_doorbell(ring: NativeCells<u64, System>, doorbell: NativeCell<
     Native::ring(doorbell, 1);
 }
 
+/// How a store comes before a load, seen by everybody.
+#[kernel]
+pub fn store_then_load(words: NativeCells<u64, System>, out: NativeCell<u64, System>) {
+    words.at(0).store(1, Order::Relaxed);
+    Native::full_fence::<System>();
+    out.store(words.at(1).load(Order::Relaxed), Order::Relaxed);
+}
+
 /// How lanes of one GPU order their words.
 #[kernel]
 pub fn device_fence(words: NativeCells<u64, Device>) {
