@@ -267,7 +267,11 @@ fn a_dead_queue_refuses_and_the_others_do_its_work() {
     };
     let run = Run::of(configuration(vec![rule], SHORT));
     let (first, text) = run.fails();
-    assert_eq!(first.queue(), 0, "{text}");
+    // Who was first may have waited, on the other queue, for the line whose command was lost.
+    assert!(
+        first.queue() == 0 || text.contains("of queue 0 for line"),
+        "{text}"
+    );
     run.again().unwrap();
     assert_eq!(run.hits(), [1], "no command enters it any more");
 }
