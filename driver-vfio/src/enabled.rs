@@ -134,11 +134,6 @@ impl Controller<Enabled> {
         self.state.shadows.is_some()
     }
 
-    /// Whether this would be an I/O queue pair with room for its doorbells in memory.
-    fn has_shadows_for(&self, qid: u16) -> bool {
-        qid > 0 && Shadows::have_room(self.page_bytes(), self.cap.dstrd(), qid)
-    }
-
     /// The highest identifier that no queue pair has.
     pub(crate) fn free_queue_id(&self) -> Result<u16, Error> {
         let granted = self.n_io_queues();
@@ -155,8 +150,7 @@ impl Controller<Enabled> {
     /// The doorbells of a queue pair: SQ tail, CQ head.
     pub(crate) fn doorbells(&self, qid: u16) -> Result<[Doorbell<Native>; 2], Error> {
         let shadows = self.state.shadows.as_ref();
-        let shadows = shadows.filter(|_| self.has_shadows_for(qid));
-        let shadows = shadows.map(|shadows| shadows.cells(qid));
+        let shadows = shadows.and_then(|shadows| shadows.cells(qid));
         let doorbell = |is_cq| {
             let at = BarOffset(doorbell_offset(qid, is_cq, self.cap.dstrd()));
             Ok(Doorbell {
@@ -188,9 +182,9 @@ impl Controller<Enabled> {
                 most,
             });
         }
-        let [sq_doorbell, cq_doorbell] = self
-            .doorbells(qid)?
-            .map(|doorbell| doorbell.register.address() as u64);
+        let doorbells = self.doorbells(qid)?;
+        let [sq_doorbell, cq_doorbell] =
+            doorbells.map(|doorbell| doorbell.register.address() as u64);
         let rings = RingAddresses {
             sq: sq.address,
             cq: cq.address,
@@ -198,12 +192,9 @@ impl Controller<Enabled> {
             cq_doorbell,
         };
         // [DB-2] Not those of a pair that exists: the controller refuses to create it again.
-        let is_free = self.has_shadows_for(qid) && !self.state.pairs.contains(&qid);
-        let shadows = self.state.shadows.as_ref().filter(|_| is_free);
-        let shadows = shadows.map(|shadows| {
-            shadows.clear(qid);
-            shadows.of(qid)
-        });
+        if !self.state.pairs.contains(&qid) {
+            doorbells.iter().for_each(Doorbell::clear_shadow);
+        }
         let qsize_z = (entries - 1) as u16;
         let admin = self.state.live.admin();
         admin.run(Sqe::create_io_cq(qid, qsize_z, cq.iova.0))?;
@@ -217,7 +208,7 @@ impl Controller<Enabled> {
             qid,
             entries,
             rings,
-            shadows,
+            shadows: doorbells.map(|doorbell| doorbell.shadow_addresses()),
         })
     }
 

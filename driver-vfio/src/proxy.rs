@@ -91,7 +91,7 @@ impl Proxy {
             let mut pair = *pair;
             pair.rings.sq_doorbell = address(2 * index);
             pair.rings.cq_doorbell = address(2 * index + 1);
-            pair.shadows = None;
+            pair.shadows = [None; 2];
             pair
         };
         (0..).zip(pairs).map(stand_in).collect()

@@ -58,5 +58,5 @@ pub struct QueuePair {
     /// Where doorbells are rung first, SQ tail and CQ head, if the controller takes them from memory
     /// ([`Controller::use_shadow_doorbells`](crate::Controller::use_shadow_doorbells)). Submitters
     /// do not: a [`Proxy`](crate::Proxy) does for them.
-    pub shadows: Option<[Shadow; 2]>,
+    pub shadows: [Option<Shadow>; 2],
 }

@@ -71,26 +71,15 @@ impl Shadows {
         [memory.iova(), memory.iova().plus(page_bytes)]
     }
 
-    /// Zeroes the words of a queue pair that is about to be created, as its registers are.
-    pub(crate) fn clear(&self, qid: u16) {
-        for word in self.cells(qid).into_iter().flatten() {
-            word.store(0, Order::Relaxed);
-        }
-    }
-
-    /// The words of a queue pair's doorbells, SQ tail and CQ head: value and event index of each.
-    pub(crate) fn cells(&self, qid: u16) -> [[NativeCell<u32, System>; 2]; 2] {
-        [false, true].map(|is_cq| {
-            let at = byte(qid, is_cq, self.dstrd) / 4;
-            [self.values.at(at), self.events.at(at)]
-        })
-    }
-
-    /// Where those lie.
-    pub(crate) fn of(&self, qid: u16) -> [Shadow; 2] {
-        self.cells(qid).map(|[value, event]| Shadow {
-            value: value.address() as u64,
-            event: event.address() as u64,
+    /// The words of a queue pair's doorbells, SQ tail and CQ head: value and event index of each. None
+    /// if that is no I/O queue pair with room in the pages.
+    pub(crate) fn cells(&self, qid: u16) -> Option<[[NativeCell<u32, System>; 2]; 2]> {
+        let last = byte(qid, true, self.dstrd) / 4;
+        (qid > 0 && last < self.values.len()).then(|| {
+            [false, true].map(|is_cq| {
+                let at = byte(qid, is_cq, self.dstrd) / 4;
+                [self.values.at(at), self.events.at(at)]
+            })
         })
     }
 }
@@ -107,6 +96,23 @@ pub struct Doorbell<P: Platform> {
     pub register: P::Cell<u32, System>,
     /// The words in memory, if the controller takes doorbells from there: value, event index.
     pub shadow: Option<[P::Cell<u32, System>; 2]>,
+}
+
+impl Doorbell<Native> {
+    /// Where its words in memory lie, if it has any.
+    pub(crate) fn shadow_addresses(&self) -> Option<Shadow> {
+        self.shadow.map(|[value, event]| Shadow {
+            value: value.address() as u64,
+            event: event.address() as u64,
+        })
+    }
+
+    /// Zeroes its words in memory: a queue that is about to be created begins so, as its registers do.
+    pub(crate) fn clear_shadow(&self) {
+        for word in self.shadow.into_iter().flatten() {
+            word.store(0, Order::Relaxed);
+        }
+    }
 }
 
 impl<P: Platform> Doorbell<P> {

@@ -45,7 +45,7 @@ impl Line {
             [sq_doorbell, cq_doorbell].map(cell)
         };
         let shadow = |index: usize| {
-            let Shadow { value, event } = pair.shadows?[index];
+            let Shadow { value, event } = pair.shadows[index]?;
             Some([cell(value), cell(event)])
         };
         let [sq, cq] = registers(pair);

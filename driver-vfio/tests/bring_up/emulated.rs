@@ -1,6 +1,6 @@
 //! Bring-up against the emulated controller.
 
-use driver_vfio::{Access, Backing, BlockIo, DmaRegion, Error, Namespace};
+use driver_vfio::{Access, Backing, BlockIo, Controller, DmaRegion, Enabled, Error, Namespace};
 use nvme_model::{Configuration, Fault, Faults, Rule, When};
 use nvme_wire::regs::offset;
 use nvme_wire::{Sqe, Status};
@@ -156,6 +156,13 @@ fn the_smallest_ring_goes_round_a_hundred_thousand_times() {
     assert!(statuses.iter().all(|status| status.is_success()));
 }
 
+fn enable_with_shadow_doorbells(rig: &Rig) -> Controller<Enabled> {
+    let mut controller = rig.enable(1);
+    let memory = Admin::new(controller.shadow_bytes());
+    assert!(controller.use_shadow_doorbells(memory).unwrap());
+    controller
+}
+
 #[test]
 fn shadow_doorbells_are_used_where_they_are_offered_and_have_room() {
     // Doorbells 128 bytes apart: a page has room for queue pairs up to 15.
@@ -192,9 +199,7 @@ fn a_pair_that_cannot_be_created_leaves_the_shadow_doorbells_of_others() {
         shadow_doorbells: true,
         ..configuration()
     });
-    let mut controller = rig.enable(1);
-    let memory = Admin::new(controller.shadow_bytes());
-    assert!(controller.use_shadow_doorbells(memory).unwrap());
+    let mut controller = enable_with_shadow_doorbells(&rig);
     let (first, second) = (rings(), rings());
     rig.backing.map_dma(first.cells().into()).unwrap();
     rig.backing.map_dma(second.cells().into()).unwrap();
@@ -228,9 +233,7 @@ fn a_completion_too_many_is_counted_by_shadow_doorbells_too() {
         },
         ..configuration()
     });
-    let mut controller = rig.enable(1);
-    let memory = Admin::new(controller.shadow_bytes());
-    assert!(controller.use_shadow_doorbells(memory).unwrap());
+    let mut controller = enable_with_shadow_doorbells(&rig);
     let memory = Admin::new(controller.block_io_bytes());
     let mut io = BlockIo::open(&mut controller, 1, Access::ReadOnly, memory).unwrap();
     for lba in 0..200 {

@@ -178,7 +178,7 @@ fn shadow_doorbells_that_are_offered_and_refused_leave_the_registers() {
     assert!(!controller.use_shadow_doorbells(memory).unwrap());
     let memory = rings();
     let pair = controller.create_queue_pair(request(&memory, 1, 64));
-    assert_eq!(pair.unwrap().shadows, None);
+    assert_eq!(pair.unwrap().shadows, [None; 2]);
     let commands = rig.commands.lock().unwrap();
     let asked = |sqe: &Sqe| sqe.opcode() == AdminOpcode::DOORBELL_BUFFER_CONFIG.0;
     assert!(commands.iter().any(asked));

@@ -157,7 +157,7 @@ pub struct Submitter {
 impl Submitter {
     /// Takes a pair that was created just now, and that nobody else submits to.
     pub fn new(pair: &QueuePair) -> Self {
-        let proxy = pair.shadows.map(|_| proxy(pair));
+        let proxy = pair.shadows[0].map(|_| proxy(pair));
         let pair = match &proxy {
             Some((_, page)) => &Proxy::stand_in(&[*pair], halves(page))[0],
             None => pair,

@@ -68,19 +68,24 @@ impl Backing for Lent {
     }
 }
 
+/// Arrays of the session, and a run over them.
+fn arrays_and_run(session: &Session) -> Run {
+    session.create_array("values", &[0u64; 64 * 64]).unwrap();
+    session.create_array("sums", &[0u64; 4096]).unwrap();
+    Run {
+        lanes: LANES.into(),
+        values_each: 64,
+        sums: 4096,
+        seed: 1,
+    }
+}
+
 #[test]
 fn an_ssd_that_is_wanted_back_ends_the_kernel_that_uses_it() {
     let rig = Rig::new(512, 1);
     let wanted = Arc::new(AtomicBool::new(false));
     let session = rig.open_by(|model| Lent::new(model, &wanted, 0)).unwrap();
-    session.create_array("values", &[0u64; 64 * 64]).unwrap();
-    session.create_array("sums", &[0u64; 4096]).unwrap();
-    let run = Run {
-        lanes: LANES.into(),
-        values_each: 64,
-        sums: 4096,
-        seed: 1,
-    };
+    let run = arrays_and_run(&session);
     let error = thread::scope(|scope| {
         // For longer than any test waits.
         let running = scope.spawn(|| change(&session, &run, u32::MAX));
@@ -211,14 +216,7 @@ fn a_doorbell_that_the_proxy_refuses_ends_the_launch_with_its_words() {
     // What was not passed on is never completed.
     rig.config.timeout = Duration::from_secs(1);
     let session = rig.open().unwrap();
-    session.create_array("values", &[0u64; 64 * 64]).unwrap();
-    session.create_array("sums", &[0u64; 4096]).unwrap();
-    let run = Run {
-        lanes: LANES.into(),
-        values_each: 64,
-        sums: 4096,
-        seed: 1,
-    };
+    let run = arrays_and_run(&session);
     // The second queue pair of the first SSD, whose ring has 64 entries.
     session.ring(1, 64);
     // The proxy looks at it before a kernel writes a tail of its own there.
